@@ -1,0 +1,415 @@
+"""The data model: what a profile is once measuring has ended.
+
+Instruments make parts, :mod:`numbaprof.session` assembles them into one frozen
+:class:`ProfileResult`, outputs read it. Nothing here knows an address, a dispatcher or
+a data frame. All times are ``int`` nanoseconds; ``None`` means "cannot be had" and
+stands beside a field that says why.
+
+Accounting
+----------
+One call of an overload from Python, as the engine sees it::
+
+    t0 ------------- t1 ------------------------------ t2
+    |   dispatch     |   inclusive (unbox, run, box)    |
+
+*Dispatch* is from entering the dispatcher to entering the overload's wrapper, without
+compiling and cache loading. *Exclusive* is inclusive minus everything that was measured
+inside it. Over a whole tree the exclusive and dispatch times add up to the inclusive
+time of the roots, to the nanosecond: :meth:`ProfileResult.check` asserts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    import pandas as pd
+
+__all__ = [
+    "ArgType",
+    "BackendInfo",
+    "BoxingSplit",
+    "CallSite",
+    "ClockInfo",
+    "CompileEvent",
+    "ContextNode",
+    "DispatcherInfo",
+    "Environment",
+    "FunctionId",
+    "HISTOGRAM_BUCKETS",
+    "Losses",
+    "OverloadStats",
+    "ProcessRun",
+    "ProfileResult",
+    "ThreadSplit",
+]
+
+HISTOGRAM_BUCKETS = 64
+"""Bucket ``b`` of a histogram holds calls of ``2**(b-1) <= ns < 2**b``; 0 holds 0 ns."""
+
+OverloadKind = Literal[
+    "function",
+    "generator",
+    "object mode",
+    "lifted loop",
+    "objmode body",
+    "constructor",
+    "method",
+    "property",
+    "ufunc loop",
+    "gufunc loop",
+    "cfunc",
+    "stencil",
+]
+Origin = Literal["compiled", "cache", "eager", "internal", "none"]
+CompileOutcome = Literal["compile", "cache_load", "failed"]
+ContextKind = Literal["thread", "overload", "compile", "cache_load", "failed dispatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A place in Python source."""
+
+    file: str
+    line: int
+    """1-based; for a code object its first line, for a trigger the running line."""
+    function: str
+    module: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FunctionId:
+    """Identity of a dispatcher, ufunc, cfunc or stencil: never its name alone."""
+
+    module: str
+    qualname: str
+    file: str
+    line: int
+    """Line of the ``def``, 1-based; 0 when unknown."""
+    instance: int = 0
+    """0, 1, ... over distinct objects that agree in everything above (factories)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgType:
+    """Type of one argument as the compiler saw it, in plain data.
+
+    ``kind`` is one of: scalar, array, record, string, none, optional, omitted, literal,
+    tuple, namedtuple, function, reflected list, reflected set, typed list, typed dict,
+    jitclass, structref, object, other.
+    """
+
+    name: str
+    """Parameter name, ``"*args[1]"`` for a star argument, "" when unknown."""
+    text: str
+    """Readable, short: ``float64[:, ::1]``."""
+    kind: str
+    dtype: str = ""
+    """Element type of an array, list or set; value type of an optional."""
+    ndim: int = -1
+    layout: str = ""
+    """C, F or A for arrays."""
+    readonly: bool = False
+    value: str = ""
+    """Default of an omitted argument, value of a literal, identity of a function."""
+    items: tuple[ArgType, ...] = ()
+    """Elements of a tuple; key and value of a dict."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxingSplit:
+    """Opt-in detail: where the inclusive time of an overload went."""
+
+    calls: int
+    """Calls that were split; calls that failed while unboxing are left out."""
+    unbox_ns: int
+    kernel_ns: int
+    box_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSplit:
+    """Calls of a ``parallel=True`` overload made with one setting of the thread count."""
+
+    n_threads: int
+    calls: int
+    inclusive_ns: int
+    cpu_ns: int
+    """CPU time of the whole process during these calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverloadStats:
+    """Everything known about one overload (function identity, signature)."""
+
+    function: FunctionId
+    signature: str
+    """Readable: ``(float64[:, ::1], int64)``; "" for a function without code of its own."""
+    kind: OverloadKind
+    origin: Origin
+    index: int = 0
+    """Position among the overloads of its function, in order of creation."""
+    args: tuple[ArgType, ...] = ()
+    return_type: str = ""
+    internal: bool = False
+    """Numba's own helper (typed containers and the like)."""
+
+    countable: bool = True
+    not_countable_reason: str = ""
+    """Which calls cannot be seen, and why. May be set although some are counted."""
+    calls: int | None = 0
+    """Calls seen from Python; None when not countable and none was seen."""
+    errors: int = 0
+    """Of these, calls that raised."""
+    in_flight: int = 0
+    """Calls entered but not finished when the session stopped (not in ``calls``)."""
+    inclusive_ns: int | None = 0
+    """Time inside, each moment counted once under recursion."""
+    exclusive_ns: int | None = 0
+    min_ns: int | None = None
+    max_ns: int | None = None
+    histogram: tuple[int, ...] = ()
+    """Empty, or HISTOGRAM_BUCKETS counts of calls by log2 of their nanoseconds."""
+    dispatch_ns: int | None = None
+    """Finding this overload, summed over calls; None with ``dispatch_reason``."""
+    dispatch_reason: str = ""
+    elements: int | None = None
+    """Ufunc loops: elements (gufuncs: outer iterations) processed."""
+
+    compile_ns: int | None = None
+    """Inclusive time of its compilations in this profile; None with ``compile_reason``."""
+    compile_self_ns: int | None = None
+    cache_load_ns: int = 0
+    compile_reason: str = ""
+    created_in_session: bool = False
+    boxing: BoxingSplit | None = None
+    boxing_reason: str = ""
+    threads: tuple[ThreadSplit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherInfo:
+    """What is known about a function apart from its overloads."""
+
+    function: FunctionId
+    kind: str
+    """dispatcher, vectorize, guvectorize, ufunc, cfunc, stencil, jitclass."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Target options that were given, as text: ``(("parallel", "True"),)``."""
+    n_overloads: int = 0
+    eager: bool = False
+    """Signatures were given; no new ones are compiled."""
+    inline: bool = False
+    """``inline="always"``: has no code of its own in its callers."""
+    cache_enabled: bool = False
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_reason: str = ""
+    """Why the cache cannot hit (closure over functions, unpicklable global, ...)."""
+    closure_functions: tuple[str, ...] = ()
+    """Names of free variables that hold compiled functions."""
+    defined_in: str = ""
+    """Qualified name of the enclosing function for a factory-made one, else ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileEvent:
+    """One compilation, cache load or failure to compile."""
+
+    function: FunctionId
+    signature: str
+    event: CompileOutcome
+    kind: str
+    """dispatcher, lifted loop, objmode body, vectorize, guvectorize, cfunc, stencil, overload."""
+    start_ns: int
+    """Since the session started."""
+    inclusive_ns: int
+    exclusive_ns: int
+    """Without nested compilations and cache loads."""
+    thread: str
+    parent: int = -1
+    """Index of the event this one happened in, or -1."""
+    process: int = 0
+    """Index into ``ProfileResult.processes``."""
+    trigger: CallSite | None = None
+    """The user's line that caused it: innermost frame outside numba and llvmlite."""
+    at_import: bool = False
+    """A module was being imported (its top level was running) under the trigger."""
+    import_module: str = ""
+    """The innermost module being imported, when ``at_import``."""
+    passes: tuple[tuple[str, int], ...] = ()
+    """(pass name, ns), as Numba reports it; includes nested compilations."""
+    internal: bool = False
+    error: str = ""
+    """``TypingError: ...`` first line, for failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextNode:
+    """A node of the calling-context tree.
+
+    Nodes with ``parent == -1`` are threads. A node's caller is its parent; ``via`` is
+    the Python function that made the call, when it was not compiled code itself.
+    """
+
+    kind: ContextKind
+    parent: int
+    """Index into ``contexts``; always smaller than the node's own index."""
+    process: int = 0
+    overload: int = -1
+    """Index into ``overloads`` for kind "overload", else -1."""
+    via: CallSite | None = None
+    label: str = ""
+    """Thread name for kind "thread"."""
+    calls: int = 0
+    errors: int = 0
+    inclusive_ns: int = 0
+    exclusive_ns: int = 0
+    dispatch_ns: int = 0
+    """Not part of ``inclusive_ns``; belongs to the parent's inclusive time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What was not measured, counted."""
+
+    in_flight_calls: int = 0
+    truncated_contexts: int = 0
+    """Calls whose calling context did not fit; their own totals are complete."""
+    unattached: tuple[tuple[str, int], ...] = ()
+    """(reason, number of overloads) that could not be attached to."""
+    hook_errors: tuple[str, ...] = ()
+    """Errors inside numbaprof itself while measuring; the program went on."""
+    unrestored: tuple[str, ...] = ()
+    """Places somebody else changed after us, so that we could not put them back."""
+    missing_processes: tuple[str, ...] = ()
+    """Child processes that started under the session and left no profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockInfo:
+    """The clock the exact figures were read from."""
+
+    name: str
+    reason: str
+    ticks_per_second: float
+    resolution_ns: float
+    error_ppm: float
+    """Bound on the calibration's error, parts per million."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """Which way an instrument worked, and why that one."""
+
+    instrument: str
+    backend: str
+    reason: str = ""
+    """"" for the best one there is; else why it fell back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where and how a profile was taken."""
+
+    python: str
+    numba: str
+    llvmlite: str
+    numpy: str
+    numbaprof: str
+    platform: str
+    cpu: str
+    cpu_count: int
+    numba_num_threads: int
+    threading_layer: str
+    numba_settings: tuple[tuple[str, str], ...]
+    """All NUMBA_* environment variables."""
+    command_line: tuple[str, ...]
+    started: str
+    """ISO 8601, UTC."""
+    clock: ClockInfo
+    overhead_ns: float
+    """Added per call of an overload, measured at start on this machine; NaN if unknown."""
+    overhead_reason: str = ""
+    backends: tuple[BackendInfo, ...] = ()
+    jit_disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRun:
+    """One process that was profiled."""
+
+    environment: Environment
+    wall_ns: int
+    pid: int
+    label: str = "main"
+    """main, fork, spawn, or a test worker's name."""
+    exit: str = ""
+    """How the program ended: "", "SystemExit(3)", "KeyboardInterrupt", ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """A finished profile."""
+
+    processes: tuple[ProcessRun, ...]
+    overloads: tuple[OverloadStats, ...] = ()
+    dispatchers: tuple[DispatcherInfo, ...] = ()
+    compile_events: tuple[CompileEvent, ...] = ()
+    contexts: tuple[ContextNode, ...] = ()
+    losses: Losses = field(default_factory=Losses)
+
+    @property
+    def wall_ns(self) -> int:
+        """Wall time, nanoseconds, summed over processes."""
+        return sum(process.wall_ns for process in self.processes)
+
+    # -- views: one-line delegates; their options live in the output modules ----------
+
+    @property
+    def stats(self) -> pd.DataFrame:
+        """One row per overload; see :func:`numbaprof.frames.stats_frame`."""
+        from numbaprof import frames
+
+        return frames.stats_frame(self)
+
+    @property
+    def compiles(self) -> pd.DataFrame:
+        """One row per compile event; see :func:`numbaprof.frames.compiles_frame`."""
+        from numbaprof import frames
+
+        return frames.compiles_frame(self)
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """One row per finding; see :func:`numbaprof.frames.findings_frame`."""
+        from numbaprof import frames
+
+        return frames.findings_frame(self)
+
+    @property
+    def callers(self) -> pd.DataFrame:
+        """One row per (overload, caller); see :func:`numbaprof.frames.callers_frame`."""
+        from numbaprof import frames
+
+        return frames.callers_frame(self)
+
+    def report(self) -> str:
+        """Render the report as plain text; see :func:`numbaprof.report.render`."""
+        from numbaprof import report
+
+        return report.render(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the profile as JSON; see :func:`numbaprof.store.save`."""
+        from numbaprof import store
+
+        store.save(self, path)
+
+    def _repr_html_(self) -> str:
+        from numbaprof import report
+
+        return report.render_html_table(self)
