@@ -1,0 +1,27 @@
+"""What every test has around it: a cache of its own, and a process left as it was."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import process_state
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Numba reads the variable when it is first imported, so it is set before any test
+# module is; each worker of pytest-xdist sets its own.
+_CACHE_DIR = tempfile.TemporaryDirectory(prefix="numbaprof-tests-")
+os.environ["NUMBA_CACHE_DIR"] = _CACHE_DIR.name
+
+
+@pytest.fixture(autouse=True)
+def pristine_process() -> Iterator[None]:
+    """Fail a test that leaves a patch, handler, timer, listener or tool behind."""
+    before = process_state.read()
+    yield
+    left = process_state.differences(before, process_state.read())
+    assert not left, "the test left the process changed:\n" + "\n".join(left)
