@@ -1,7 +1,7 @@
 """Data flows one way: every import stays within the rooms it may reach.
 
-The rooms are those of ``docs/howitworks.md``; all of ``native/`` is one. A module that is
-in none of them fails here until somebody has decided where it belongs.
+The rooms are those of ``docs/howitworks.md``; all of ``native/`` is one. A module that
+is in none of them fails here until somebody has decided where it belongs.
 """
 
 from __future__ import annotations
