@@ -27,8 +27,11 @@ ROOMS = {
         "frames",
         "merging",
         "report",
+        "schema",
         "store",
+        "summary",
         "why",
+        "wording",
     },
     "edges": {"__init__", "__main__", "children", "cli", "runner"},
 }
