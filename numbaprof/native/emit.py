@@ -34,6 +34,7 @@ __all__ = [
     "new_function",
     "store_word",
     "unlikely",
+    "variable",
     "word_pointer",
 ]
 
@@ -149,6 +150,12 @@ class _Callee:
 def callee(pointer: ir.Value, signature: ir.FunctionType) -> Any:
     """Return ``pointer`` dressed so that ``builder.call`` accepts it."""
     return _Callee(pointer, signature)
+
+
+def variable(builder: ir.IRBuilder, type_: ir.Type, name: str) -> Any:
+    """Emit room for a local variable in the entry block, where LLVM promotes it."""
+    with builder.goto_entry_block():
+        return builder.alloca(type_, name=name)
 
 
 def new_function(

@@ -1,0 +1,366 @@
+"""The engine: shadow stacks, the calling-context tree and the trampolines, as LLVM IR.
+
+One instance per process. It is built at the first start and never freed, because a
+thread may be inside a trampoline when a session stops.
+
+What a call does
+----------------
+``dispatch`` stands in for ``tp_call`` of the dispatcher types. It pushes a *pending*
+frame: which dispatcher, which Python code called it, the time ``t0``. Numba then finds
+(or compiles) an overload and calls its entry point, where ``overload`` stands in for the
+wrapper Numba compiled: it takes the pending frame over, reads ``t1``, calls the wrapper,
+reads ``t2``, adds to the node of the calling-context tree and pops. Entry points that
+compiled code calls by themselves (objmode bodies, property getters) find no pending
+frame of their own dispatcher and push one.
+
+Locking
+-------
+Every structure here is read and written under the GIL, which all trampolines hold at
+entry and at exit, so plain loads and stores are exact. The one exception are ufunc
+loops, which NumPy runs without the GIL: they use atomic adds on their own slot, and a
+shadow stack that only its own thread touches.
+
+Memory
+------
+Frames are addressed by index, since they move when they grow; nodes have their address
+space reserved and do not. Hash tables that are read without the GIL are never freed. A
+slot stays alive while a call is inside (``active``), see :mod:`numbaprof.dispatch_hook`.
+A frame carries the epoch (session number) it was pushed in; one of an earlier epoch is
+popped without a trace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from numbaprof.errors import UnsupportedError
+from numbaprof.model import HISTOGRAM_BUCKETS
+from numbaprof.native import clock as clocks
+from numbaprof.native import emit, trampolines
+from numbaprof.native.cpython_api import HEADER_BYTES, Layouts, object_at
+from numbaprof.native.layout import (
+    EDGE_ROWS,
+    EDGE_WORDS,
+    INITIAL_TABLE,
+    MAX_NODES,
+    NO_NODE,
+    NS_SHIFT,
+    START_MINIMUM,
+    TABLE_HEAD,
+    WORD_BYTES,
+    Node,
+    PseudoSlot,
+    SlotField,
+    State,
+    Thread,
+    UfuncField,
+)
+
+__all__ = ["Engine", "NodeRecord", "Slot", "UfuncSlot"]
+
+
+class Slot(ctypes.Structure):
+    """Counters of one overload, and the object an entry point has as ``m_self``.
+
+    A ctypes instance keeps the address of its memory in the first word after the object
+    header, so the trampoline needs one load to come from ``m_self`` to the counters;
+    :meth:`Engine.new_slot` checks that.
+    """
+
+    _fields_ = [("words", ctypes.c_int64 * SlotField.SIZE)]
+
+    owner: Any
+    """The entry point's original ``m_self``; kept alive, it owns the PyMethodDef."""
+
+
+class UfuncSlot(ctypes.Structure):
+    """Counters of one ufunc loop, passed to it as its ``data``."""
+
+    _fields_ = [("words", ctypes.c_int64 * UfuncField.SIZE)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One node as read after a session."""
+
+    parent: int
+    slot: int
+    code: Any
+    """Code object of the Python caller, or None."""
+    calls: int
+    errors: int
+    inclusive_ticks: int
+    child_ticks: int
+    dispatch_ticks: int
+    in_flight: int
+    thread_ident: int = 0
+    """For thread roots."""
+
+
+class Engine:
+    """The compiled engine and its memory.
+
+    Parameters
+    ----------
+    layouts : Layouts
+        Verified struct layouts; without ``caller`` callers are not recorded.
+    clock : Clock
+        What to read.
+
+    Raises
+    ------
+    UnsupportedError
+        LLVM cannot build for this machine.
+    """
+
+    def __init__(self, layouts: Layouts, clock: clocks.Clock) -> None:
+        self.layouts = layouts
+        self.clock = clock
+        self.state = (ctypes.c_int64 * State.SIZE)()
+        self._epochs = 0
+        self._nodes: int = 0
+        self._index: int = 0
+        self.state[State.TABLE] = self._new_thread_table()
+        module = trampolines.build_module(
+            layouts, clock, ctypes.addressof(self.state)
+        )
+        self.addresses = emit.compile_module(module, trampolines.EXPORTED)
+        word = ctypes.c_int64
+        self._open = ctypes.PYFUNCTYPE(word, word, word)(self.addresses["open_frame"])
+        self._close = ctypes.PYFUNCTYPE(word, word)(self.addresses["close_frame"])
+        self._stop = ctypes.PYFUNCTYPE(word)(self.addresses["stop"])
+        self._register = ctypes.PYFUNCTYPE(word)(self.addresses["register_thread"])
+        self.now = ctypes.PYFUNCTYPE(word)(self.addresses["now"])
+        """Read the clock, in ticks."""
+
+    # -- sessions ---------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether calls are being booked."""
+        return bool(self.state[State.EPOCH])
+
+    def start(self, ns_per_tick: float) -> int:
+        """Begin a session with an empty tree; return the node of this thread's root.
+
+        Parameters
+        ----------
+        ns_per_tick : float
+            Rate of the clock, for the buckets of histograms.
+        """
+        self._new_tree()
+        self.state[State.TRUNCATED] = 0
+        self.state[State.THREADS_LOST] = 0
+        self.state[State.NS_SCALE] = round(ns_per_tick * (1 << NS_SHIFT))
+        self._epochs += 1
+        self.state[State.EPOCH] = self._epochs
+        return int(self._register())
+
+    def stop(self) -> int:
+        """End the session, book what is still open, and return the time in ticks."""
+        return int(self._stop())
+
+    def restart_after_fork(self, ns_per_tick: float) -> int:
+        """Forget everything the parent counted; return this thread's new root.
+
+        Only the forking thread exists in the child, so all other stacks go. Its own
+        open frames are of an earlier epoch from here on and vanish as they return.
+        """
+        self.state[State.TABLE] = self._new_thread_table()
+        self.state[State.LAST_TSTATE] = 0
+        return self.start(ns_per_tick)
+
+    @property
+    def epoch(self) -> int:
+        """Number of the running session, 0 when none runs."""
+        return int(self.state[State.EPOCH])
+
+    @property
+    def truncated(self) -> int:
+        """Calls of this session whose context did not fit."""
+        return int(self.state[State.TRUNCATED])
+
+    @property
+    def threads_lost(self) -> int:
+        """Threads of this session that no memory could be had for."""
+        return int(self.state[State.THREADS_LOST])
+
+    def open_frame(self, kind: PseudoSlot) -> int:
+        """Push a frame for work that is not an overload; return its token."""
+        return int(self._open(int(kind), 0))
+
+    def close_frame(self, token: int) -> int:
+        """Pop the frame of ``token`` and all above it; return its ticks, or -1."""
+        return int(self._close(token))
+
+    def set_dispatch_target(self, address: int) -> None:
+        """Say which ``tp_call`` the trampoline ``dispatch`` stands in for."""
+        self.state[State.DISPATCH_TARGET] = address
+
+    # -- slots ------------------------------------------------------------------------
+
+    def new_slot(self, original: int, owner: Any, dispatcher: int) -> Slot:
+        """Return a fresh slot for an entry point.
+
+        Parameters
+        ----------
+        original : int
+            Address of the wrapper Numba compiled.
+        owner : object
+            The entry point's ``m_self``.
+        dispatcher : int
+            Address of the dispatcher object, 0 when there is none.
+
+        Raises
+        ------
+        UnsupportedError
+            This ctypes keeps a structure's memory elsewhere than we rely on.
+        """
+        slot = Slot()
+        words = slot.words
+        pointer = ctypes.c_void_p.from_address(id(slot) + HEADER_BYTES).value
+        if pointer != ctypes.addressof(slot):
+            raise UnsupportedError(
+                "a ctypes structure does not begin with the address of its memory"
+            )
+        slot.owner = owner
+        words[SlotField.ORIG_FN] = original
+        words[SlotField.ORIG_SELF] = id(owner)
+        words[SlotField.DISPATCHER] = dispatcher
+        self.clear_slot(slot)
+        return slot
+
+    def clear_slot(self, slot: Slot) -> None:
+        """Empty a slot's counters and its memory of the last node."""
+        words = slot.words
+        words[SlotField.MIN] = START_MINIMUM
+        words[SlotField.MAX] = 0
+        words[SlotField.CACHE_PARENT] = NO_NODE - 1
+        for bucket in range(HISTOGRAM_BUCKETS):
+            words[SlotField.HISTOGRAM + bucket] = 0
+
+    def new_ufunc_slot(self, original: int, data: int) -> UfuncSlot:
+        """Return a fresh slot for a ufunc loop with its original ``data``."""
+        slot = UfuncSlot()
+        slot.words[UfuncField.ORIG_FN] = original
+        slot.words[UfuncField.ORIG_DATA] = data
+        self.clear_ufunc_slot(slot)
+        return slot
+
+    def clear_ufunc_slot(self, slot: UfuncSlot) -> None:
+        """Empty a ufunc slot's counters and bind it to the running session."""
+        words = slot.words
+        for field in range(UfuncField.ELEMENTS, UfuncField.SIZE):
+            words[field] = 0
+        words[UfuncField.MIN] = START_MINIMUM
+        words[UfuncField.EPOCH] = self.epoch
+
+    # -- reading ----------------------------------------------------------------------
+
+    def records(self) -> list[NodeRecord]:
+        """Read the tree of the session that has ended; parents come before children.
+
+        Ends the hold on code objects, so it is called once per session.
+        """
+        idents = self._thread_idents()
+        count = self.state[State.N_NODES]
+        image = (ctypes.c_int64 * (count * Node.SIZE)).from_address(self._nodes)
+        found = []
+        for number in range(count):
+            row = image[number * Node.SIZE : (number + 1) * Node.SIZE]
+            code = row[Node.CODE]
+            found.append(
+                NodeRecord(
+                    parent=row[Node.PARENT],
+                    slot=row[Node.SLOT],
+                    code=object_at(code) if code else None,
+                    calls=row[Node.CALLS],
+                    errors=row[Node.ERRORS],
+                    inclusive_ticks=row[Node.INCLUSIVE],
+                    child_ticks=row[Node.CHILD],
+                    dispatch_ticks=row[Node.DISPATCH],
+                    in_flight=row[Node.IN_FLIGHT],
+                    thread_ident=idents.get(number, 0),
+                )
+            )
+        self._free_tree()
+        return found
+
+    def edges(self, slot: UfuncSlot) -> list[tuple[int, int, int, int, int]]:
+        """Read a ufunc slot's callers.
+
+        Returns
+        -------
+        list of (parent, calls, ticks, child ticks, in flight)
+            ``parent`` is a node, or NO_NODE where it is not known.
+        """
+        found = []
+        for row in range(EDGE_ROWS):
+            first = UfuncField.EDGES + row * EDGE_WORDS
+            key, calls, ticks, child, open_ = slot.words[first : first + EDGE_WORDS]
+            if calls or open_:
+                found.append((key - 1, calls, ticks, child, open_))
+        return found
+
+    # -- memory -----------------------------------------------------------------------
+
+    def _new_thread_table(self) -> int:
+        table = _calloc(TABLE_HEAD + 2 * INITIAL_TABLE)
+        ctypes.c_int64.from_address(table).value = INITIAL_TABLE - 1
+        return table
+
+    def _new_tree(self) -> None:
+        self._free_tree()
+        self._nodes = _calloc(MAX_NODES * Node.SIZE)
+        self._index = _calloc(2 * MAX_NODES)
+        self.state[State.NODES] = self._nodes
+        self.state[State.INDEX] = self._index
+        self.state[State.INDEX_MASK] = 2 * MAX_NODES - 1
+        self.state[State.MAX_NODES] = MAX_NODES
+        lost = (ctypes.c_int64 * Node.SIZE).from_address(self._nodes)
+        lost[Node.PARENT] = NO_NODE
+        self.state[State.N_NODES] = 1
+
+    def _free_tree(self) -> None:
+        """Give the tree back, and with it the references to code objects."""
+        if not self._nodes:
+            return
+        count = self.state[State.N_NODES]
+        image = (ctypes.c_int64 * (count * Node.SIZE)).from_address(self._nodes)
+        codes = [code for code in image[Node.CODE :: Node.SIZE] if code]
+        self.state[State.N_NODES] = 0
+        nodes, index = self._nodes, self._index
+        self._nodes = self._index = 0
+        _free(nodes)
+        _free(index)
+        for code in codes:
+            ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(code))
+
+    def _thread_idents(self) -> dict[int, int]:
+        """Map root nodes of this session to the ident of their thread."""
+        table = self.state[State.TABLE]
+        size = ctypes.c_int64.from_address(table).value + 1
+        pairs = (ctypes.c_int64 * (TABLE_HEAD + 2 * size)).from_address(table)
+        idents = {}
+        for position in range(size):
+            address = pairs[TABLE_HEAD + 2 * position + 1]
+            if address:
+                thread = (ctypes.c_int64 * Thread.SIZE).from_address(address)
+                if thread[Thread.ROOT_EPOCH] == self._epochs:
+                    idents[thread[Thread.ROOT_NODE]] = thread[Thread.IDENT]
+        return idents
+
+
+def _calloc(words: int) -> int:
+    allocate = ctypes.pythonapi.PyMem_RawCalloc
+    allocate.restype = ctypes.c_void_p
+    address = allocate(ctypes.c_size_t(words), ctypes.c_size_t(WORD_BYTES))
+    if not address:
+        raise MemoryError(f"no room for {words * WORD_BYTES} bytes of profile")
+    return int(address)
+
+
+def _free(address: int) -> None:
+    ctypes.pythonapi.PyMem_RawFree(ctypes.c_void_p(address))
