@@ -11,6 +11,8 @@
     +-- TargetError        (TypeError)        the thing to profile cannot be profiled
     +-- FormatError        (ValueError)       a file is not a profile we can read
     +-- MergeError         (ValueError)       two profiles that cannot be added
+    +-- SaveError          (OSError)          a profile could not be written
+    +-- InvariantError     (AssertionError)   a profile does not add up: our mistake
 
     NumbaprofWarning (UserWarning)            carries a slug, see docs/messages.md
 """
@@ -21,10 +23,12 @@ __all__ = [
     "ActiveSessionError",
     "AttachError",
     "FormatError",
+    "InvariantError",
     "MergeError",
     "NumbaprofError",
     "NumbaprofWarning",
     "OptionError",
+    "SaveError",
     "SessionStateError",
     "TargetError",
     "UnsupportedError",
@@ -44,7 +48,7 @@ class SessionStateError(NumbaprofError, RuntimeError):
 
 
 class UnsupportedError(NumbaprofError, RuntimeError):
-    """This interpreter, platform or Numba cannot do what was asked."""
+    """The interpreter, platform or Numba cannot do what was asked."""
 
 
 class AttachError(NumbaprofError, RuntimeError):
@@ -65,6 +69,28 @@ class FormatError(NumbaprofError, ValueError):
 
 class MergeError(NumbaprofError, ValueError):
     """Two profiles cannot be added without lying about one of them."""
+
+
+class SaveError(NumbaprofError, OSError):
+    """A profile could not be written; ``errno`` and ``filename`` say why and where."""
+
+
+class InvariantError(NumbaprofError, AssertionError):
+    """The figures of a profile contradict each other; a defect of numbaprof.
+
+    Parameters
+    ----------
+    violations : tuple of str
+        One line per contradiction.
+    """
+
+    def __init__(self, violations: tuple[str, ...]) -> None:
+        listed = "".join(f"\n  {violation}" for violation in violations)
+        super().__init__(
+            f"the profile contradicts itself in {len(violations)} places; please "
+            f"report it with the saved profile:{listed}"
+        )
+        self.violations = violations
 
 
 class NumbaprofWarning(UserWarning):

@@ -409,6 +409,12 @@ class ProfileResult:
 
         store.save(self, path)
 
+    def check(self) -> None:
+        """Raise if figures contradict each other; see :func:`numbaprof.check.check`."""
+        from numbaprof import check
+
+        check.check(self)
+
     def _repr_html_(self) -> str:
         from numbaprof import report
 
