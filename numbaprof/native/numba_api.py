@@ -1,0 +1,510 @@
+"""Every private name of Numba that numbaprof touches, and what is asked of it.
+
+:data:`PRIVATE_NAMES` is the whole list; a test resolves each, so a new Numba that moved
+one fails there first, by name. Everything else in the package asks the functions below.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import linecache
+import re
+import sys
+import types as python_types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numba.core import config, types
+from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import (
+    Dispatcher,
+    LiftedLoop,
+    LiftedWith,
+    ObjModeLiftedWith,
+    _DispatcherBase,
+)
+from numba.core.registry import cpu_target
+from numba.np.ufunc.dufunc import DUFunc
+from numba.np.ufunc.gufunc import GUFunc
+from numba.stencils.stencil import StencilFunc
+
+from numbaprof.model import DispatcherInfo, FunctionId
+from numbaprof.native.numba_types import describe_arguments, signature_text
+
+__all__ = [
+    "PRIVATE_NAMES",
+    "FunctionRegistry",
+    "compiler_lock",
+    "describe_arguments",
+    "dispatcher_types",
+    "is_internal",
+    "live_dispatchers",
+    "live_property_getters",
+    "live_ufuncs",
+    "missing_private_names",
+    "signature_text",
+    "underlying_ufunc",
+]
+
+PRIVATE_NAMES: tuple[str, ...] = (
+    "numba._dispatcher:Dispatcher",
+    "numba._dynfunc:_Closure",
+    "numba.core.dispatcher:_DispatcherBase.add_overload",
+    "numba.core.dispatcher:_DispatcherBase._make_finalizer",
+    "numba.core.dispatcher:Dispatcher._compile_for_args",
+    "numba.core.dispatcher:LiftedLoop.get_source_location",
+    "numba.core.dispatcher:ObjModeLiftedWith",
+    "numba.core.registry:cpu_target.typing_context._globals",
+    "numba.core.registry:cpu_target.target_context._defns",
+    "numba.core.caching:NullCache",
+    "numba.core.caching:_Cache.load_overload",
+    "numba.core.ccallback:CFunc._compile_uncached",
+    "numba.core.compiler_lock:global_compiler_lock.is_locked",
+    "numba.core.types:ClassInstanceType.jit_methods",
+    "numba.experimental.jitclass.boxing:_cache_specialized_box",
+    "numba.np.ufunc.dufunc:DUFunc._compile_for_argtys",
+    "numba.np.ufunc.gufunc:GUFunc.build_ufunc",
+    "numba.np.ufunc.ufuncbuilder:UFuncBuilder.build_ufunc",
+    "numba.np.ufunc.ufuncbuilder:GUFuncBuilder.build_ufunc",
+    "numba.stencils.stencil:StencilFunc._stencil_wrapper",
+)
+"""``module:attribute.path`` of what is neither documented nor promised."""
+
+compiler_lock = global_compiler_lock
+"""Held while compiling, and by us while dictionaries of the compiler are re-keyed."""
+
+JITCLASS_SELF = "__numba_self_"
+JITCLASS_CLASS = "__numba_cls_"
+"""Names in the sources that jitclass generates (jitclass/boxing.py, base.py)."""
+GENERATED_FILE = "<string>"
+TESTS_OF_NUMBA = "numba.tests"
+
+_FINALIZER = "_DispatcherBase._make_finalizer.<locals>.finalizer"
+
+
+def missing_private_names() -> tuple[str, ...]:
+    """Return the names of :data:`PRIVATE_NAMES` that this Numba does not have."""
+    return tuple(name for name in PRIVATE_NAMES if not _exists(name))
+
+
+def _exists(name: str) -> bool:
+    module, _, path = name.partition(":")
+    try:
+        target: Any = importlib.import_module(module)
+        for attribute in path.split("."):
+            target = getattr(target, attribute)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def is_internal(module: str | None) -> bool:
+    """Tell whether functions of ``module`` are Numba's own helpers.
+
+    Numba's test-suite counts as a user's program.
+    """
+    if not module or module.startswith(TESTS_OF_NUMBA):
+        return False
+    return module == "numba" or module.startswith("numba.")
+
+
+# -- what is alive --------------------------------------------------------------------
+
+
+def live_dispatchers() -> list[Any]:
+    """Return every dispatcher object alive, of all kinds.
+
+    Each registers a ``weakref.finalize``; reading that registry takes 0.3 ms where a
+    walk over ``gc.get_objects()`` takes 150 ms and sees nothing after ``gc.freeze()``.
+    """
+    found = []
+    for info in list(weakref.finalize._registry.values()):  # type: ignore[attr-defined]
+        if getattr(info.func, "__qualname__", "") == _FINALIZER:
+            dispatcher = info.weakref()
+            if dispatcher is not None:
+                found.append(dispatcher)
+    return found
+
+
+def dispatcher_types() -> list[type]:
+    """Return the Python classes of dispatchers that exist, bases first."""
+    found: list[type] = []
+    pending: list[type] = [_DispatcherBase]
+    while pending:
+        cls = pending.pop(0)
+        if cls not in found:
+            found.append(cls)
+            pending.extend(cls.__subclasses__())
+    return found
+
+
+def live_ufuncs() -> list[Any]:
+    """Return DUFunc, GUFunc and Numba-made plain ufunc objects that can be found.
+
+    The first two are known to the typing context. A ``target="parallel"`` ufunc is a
+    plain NumPy object nobody keeps a list of; those bound to a module's global name
+    are found there, by their loops lying in no loaded library.
+    """
+    found: list[Any] = []
+    for key in list(cpu_target.typing_context._globals):
+        thing = key() if isinstance(key, weakref.ref) else key
+        if isinstance(thing, DUFunc | GUFunc):
+            found.append(thing)
+    found.extend(_plain_ufuncs())
+    return found
+
+
+def _plain_ufuncs() -> Iterator[Any]:
+    seen = set()
+    for module in list(sys.modules.values()):
+        if type(module) is not python_types.ModuleType:
+            continue
+        for thing in list(vars(module).values()):
+            if type(thing) is np.ufunc and id(thing) not in seen:
+                seen.add(id(thing))
+                yield thing
+
+
+def underlying_ufunc(thing: Any) -> Any:
+    """Return the NumPy ufunc object behind a DUFunc or GUFunc, or the thing itself."""
+    return thing.ufunc if isinstance(thing, DUFunc | GUFunc) else thing
+
+
+def live_property_getters() -> Iterator[tuple[Any, str, Any]]:
+    """Yield (class instance type, attribute, entry point) of jitclass getters.
+
+    A getter is the bare entry point; its dispatcher is gone by the time one looks.
+    """
+    boxing = importlib.import_module("numba.experimental.jitclass.boxing")
+    for type_, box in list(boxing._cache_specialized_box.items()):
+        for name, attribute in list(vars(box).items()):
+            if isinstance(attribute, property):
+                for accessor in (attribute.fget, attribute.fset):
+                    if type(accessor) is python_types.BuiltinFunctionType:
+                        yield type_, name, accessor
+
+
+# -- identity -------------------------------------------------------------------------
+
+
+class FunctionRegistry:
+    """Gives every function-like object of a session its :class:`FunctionId`.
+
+    Objects that agree in module, qualified name, file and line are told apart by the
+    order in which they were first seen. Holds no dispatcher alive.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, FunctionId]] = {}
+        self._instances: dict[tuple[str, str, str, int], int] = {}
+
+    def identify(self, thing: Any, args: Any = None) -> FunctionId:
+        """Return the identity of a dispatcher, ufunc, cfunc or stencil.
+
+        Parameters
+        ----------
+        thing : object
+            Dispatcher of any kind, DUFunc, GUFunc, NumPy ufunc, CFunc, StencilFunc, or
+            a ufunc builder.
+        args : tuple of numba types, optional
+            Argument types of the overload in question. With them a method wrapper that
+            jitclass generated is traced back to the user's method.
+        """
+        thing = _behind_jitclass(thing, args)
+        if isinstance(thing, FunctionId):
+            return thing
+        known = self._known.get(id(thing))
+        if known is not None and _is_same(known[0], thing):
+            return known[1]
+        name = _name(thing)
+        instance = self._instances.get(name, 0)
+        self._instances[name] = instance + 1
+        identity = FunctionId(*name, instance)
+        self._known[id(thing)] = (_hold(thing), identity)
+        return identity
+
+    def adopt(self, thing: Any, identity: FunctionId) -> None:
+        """Say that ``thing`` is the same function as one identified before."""
+        self._known[id(thing)] = (_hold(thing), identity)
+
+    @staticmethod
+    def signature_text(args: Any) -> str:
+        """Return the readable signature of a tuple of Numba types."""
+        return signature_text(args)
+
+
+def _hold(thing: Any) -> Any:
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        # NumPy ufuncs take no weak reference; they are few and live long.
+        return lambda: thing
+
+
+def _is_same(held: Any, thing: Any) -> bool:
+    return held() is thing
+
+
+def _name(thing: Any) -> tuple[str, str, str, int]:
+    """Return (module, qualname, file, line) of a function-like object."""
+    function = python_function(thing)
+    if function is None:
+        return "", getattr(thing, "__name__", repr(thing)), "", 0
+    code = function.__code__
+    module = getattr(function, "__module__", None) or ""
+    qualname = getattr(function, "__qualname__", code.co_name)
+    file, line = code.co_filename, definition_line(code)
+    if isinstance(thing, LiftedLoop):
+        line = int(thing.get_source_location())
+        qualname = f"{qualname} [loop at line {line}]"
+    elif isinstance(thing, LiftedWith):
+        line = int(thing.func_ir.loc.line)
+        word = "objmode" if isinstance(thing, ObjModeLiftedWith) else "with"
+        qualname = f"{qualname} [{word} at line {line}]"
+    return module, qualname, file, line
+
+
+def python_function(thing: Any) -> Any:
+    """Return the Python function behind ``thing``, or None."""
+    for attribute in ("py_func", "_pyfunc", "__wrapped__"):
+        function = getattr(thing, attribute, None)
+        if isinstance(function, python_types.FunctionType):
+            return function
+    if isinstance(thing, StencilFunc):
+        return thing.kernel_ir.func_id.func
+    builder = getattr(thing, "gufunc_builder", None)
+    if builder is not None:
+        return python_function(builder)
+    dispatcher = getattr(thing, "_dispatcher", None)
+    return None if dispatcher is None else python_function(dispatcher)
+
+
+@functools.lru_cache(maxsize=4096)
+def _definition_line(file: str, first: int, name: str) -> int:
+    pattern = re.compile(rf"\s*(async\s+)?def\s+{re.escape(name)}\b")
+    for line in range(first, first + MAX_DECORATOR_LINES):
+        text = linecache.getline(file, line)
+        if not text:
+            break
+        if pattern.match(text):
+            return line
+    return first
+
+
+MAX_DECORATOR_LINES = 200
+"""How far below the first decorator the ``def`` is looked for."""
+
+
+def definition_line(code: python_types.CodeType) -> int:
+    """Return the line of the ``def``; ``co_firstlineno`` is that of a decorator.
+
+    Without source the first line has to do.
+    """
+    return _definition_line(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+# -- jitclass -------------------------------------------------------------------------
+
+
+def _behind_jitclass(thing: Any, args: Any) -> Any:
+    """Return the user's own method for a wrapper that jitclass generated.
+
+    Either the dispatcher in ``jit_methods``, or a FunctionId where there is none
+    (fields); anything else comes back unchanged.
+    """
+    if not isinstance(thing, Dispatcher):
+        return thing
+    function = thing.py_func
+    code = function.__code__
+    if code.co_filename != GENERATED_FILE:
+        return thing
+    if JITCLASS_CLASS in function.__globals__:
+        return _constructor(function.__globals__[JITCLASS_CLASS].class_type, thing)
+    if code.co_varnames[:1] == (JITCLASS_SELF,) and args:
+        return jitclass_member(args[0], code.co_names[0], code.co_name) or thing
+    return thing
+
+
+def _constructor(class_type: Any, fallback: Any) -> Any:
+    return class_type.jit_methods.get("__init__", fallback)
+
+
+def jitclass_member(instance_type: Any, name: str, role: str) -> Any:
+    """Return the dispatcher of a jitclass member, or a FunctionId for a field.
+
+    Parameters
+    ----------
+    instance_type : numba ClassInstanceType
+        Type of ``self``.
+    name : str
+        Attribute as written by the user.
+    role : str
+        Name of the generated function: method, accessor, mutator.
+    """
+    class_type = getattr(instance_type, "class_type", None)
+    if class_type is None:
+        return None
+    if name in class_type.jit_methods:
+        return class_type.jit_methods[name]
+    pair = class_type.jit_props.get(name, {})
+    found = pair.get("set" if role == "mutator" else "get")
+    if found is not None:
+        return found
+    file, line, module, prefix = _class_place(class_type)
+    suffix = " [set]" if role == "mutator" else ""
+    return FunctionId(module, f"{prefix}{name}{suffix}", file, line)
+
+
+def _class_place(class_type: Any) -> tuple[str, int, str, str]:
+    """Return (file, line, module, "Class.") by the class's first method."""
+    for method in class_type.jit_methods.values():
+        function = method.py_func
+        prefix, _, _ = function.__qualname__.rpartition(".")
+        code = function.__code__
+        return code.co_filename, code.co_firstlineno, function.__module__, prefix + "."
+    return "", 0, "", f"{class_type.class_name}."
+
+
+def jitclass_role(dispatcher: Any) -> str:
+    """Return constructor, method or property for a generated wrapper, else ""."""
+    if not isinstance(dispatcher, Dispatcher):
+        return ""
+    function = dispatcher.py_func
+    code = function.__code__
+    if code.co_filename != GENERATED_FILE:
+        return ""
+    if JITCLASS_CLASS in function.__globals__:
+        return "constructor"
+    if code.co_varnames[:1] != (JITCLASS_SELF,):
+        return ""
+    return "method" if code.co_name == "method" else "property"
+
+
+# -- facts about one function ---------------------------------------------------------
+
+
+def parameter_names(thing: Any, count: int) -> tuple[str, ...]:
+    """Return the names of the first ``count`` arguments, star arguments numbered."""
+    function = python_function(thing)
+    if function is None:
+        return ("",) * count
+    code = function.__code__
+    positional = code.co_argcount + code.co_kwonlyargcount
+    names = list(code.co_varnames[:positional])
+    if code.co_flags & 0x04:  # CO_VARARGS
+        star = code.co_varnames[positional]
+        extra = max(0, count - len(names))
+        # Numba passes star arguments as one tuple, or folded one by one.
+        names += [f"*{star}"] if extra == 1 else [f"*{star}[{i}]" for i in range(extra)]
+    return tuple(names[:count]) + ("",) * max(0, count - len(names))
+
+
+def dispatcher_info(thing: Any, identity: FunctionId) -> DispatcherInfo:
+    """Collect what is known about a function apart from its overloads."""
+    options = dict(getattr(thing, "targetoptions", None) or {})
+    function = python_function(thing)
+    cache = getattr(thing, "_cache", None)
+    enabled = cache is not None and type(cache).__name__ != "NullCache"
+    stats = getattr(thing, "stats", None)
+    closure = tuple(_closure_functions(function))
+    overloads = getattr(thing, "overloads", None) or {}
+    return DispatcherInfo(
+        function=identity,
+        kind=_kind(thing),
+        options=tuple(
+            (name, str(value))
+            for name, value in sorted(options.items())
+            if name not in ("nopython", "boundscheck") or not value
+        ),
+        n_overloads=len(overloads),
+        eager=isinstance(thing, Dispatcher) and not thing._can_compile,
+        inline=options.get("inline") == "always",
+        cache_enabled=enabled,
+        cache_hits=sum(stats.cache_hits.values()) if enabled and stats else 0,
+        cache_misses=sum(stats.cache_misses.values()) if enabled and stats else 0,
+        cache_reason=_cache_reason(overloads, closure) if enabled else "",
+        closure_functions=closure,
+        defined_in=_enclosing(function),
+    )
+
+
+def _kind(thing: Any) -> str:
+    for cls, word in (
+        (DUFunc, "vectorize"),
+        (GUFunc, "guvectorize"),
+        (np.ufunc, "ufunc"),
+        (CFunc, "cfunc"),
+        (StencilFunc, "stencil"),
+    ):
+        if isinstance(thing, cls):
+            return word
+    return "jitclass" if jitclass_role(thing) else "dispatcher"
+
+
+def _closure_functions(function: Any) -> Iterator[str]:
+    for cell, name in zip(
+        getattr(function, "__closure__", None) or (),
+        function.__code__.co_freevars if function is not None else (),
+        strict=False,
+    ):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # an empty cell: the name is not bound yet
+            continue
+        if isinstance(value, _DispatcherBase):
+            yield name
+
+
+def _cache_reason(overloads: Any, closure: tuple[str, ...]) -> str:
+    if closure:
+        names = ", ".join(f"`{name}`" for name in closure)
+        return (
+            f"it closes over the compiled function {names}, whose pickled form differs "
+            "in every process, so the cache key never matches"
+        )
+    for cres in list(overloads.values()):
+        if getattr(cres, "lifted", None):
+            return "it contains lifted code, which Numba does not cache"
+        if getattr(cres.library, "has_dynamic_globals", False):
+            return "it uses dynamic globals (such as ctypes pointers or large arrays)"
+    return ""
+
+
+def _enclosing(function: Any) -> str:
+    qualname = getattr(function, "__qualname__", "")
+    outer, locals_, _ = qualname.rpartition(".<locals>.")
+    return str(outer) if locals_ else ""
+
+
+def jit_is_disabled() -> bool:
+    """Tell whether NUMBA_DISABLE_JIT is in force."""
+    return bool(config.DISABLE_JIT)
+
+
+def threading_layer() -> str:
+    """Return the threading layer in use, or "not started"."""
+    import numba
+
+    try:
+        return str(numba.threading_layer())
+    except ValueError:
+        return "not started"
+
+
+def num_threads_function() -> int:
+    """Return the address of the C function that reads the thread count, or 0.
+
+    Numba gives LLVM the symbol when the threading layer is started, which compiling
+    parallel code does.
+    """
+    return int(llvm.address_of_symbol("get_num_threads") or 0)
+
+
+def is_generator(cres: Any) -> bool:
+    """Tell whether calling the overload makes a generator."""
+    return isinstance(cres.signature.return_type, types.Generator)
