@@ -25,7 +25,9 @@ ROOMS = {
         "check",
         "findings",
         "frames",
+        "layout",
         "merging",
+        "overload_table",
         "report",
         "schema",
         "store",
@@ -171,6 +173,15 @@ def source_of(module: str) -> str:
 def test_module_imports_only_what_its_room_may(module):
     """A module reaches only the rooms below it and the packages its room may use."""
     assert breaches(module, source_of(module)) == []
+
+
+def test_rooms_are_documented():
+    """Every module is named in the table of rooms in docs/howitworks.md."""
+    text = (PACKAGE.parent / "docs" / "howitworks.md").read_text()
+    tops = {module.partition(".")[0] for module in modules()}
+    assert {
+        module for module in tops - {"native"} if f"`{module}`" not in text
+    } == set()
 
 
 def test_instruments_do_not_know_each_other():
