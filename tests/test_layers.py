@@ -30,6 +30,7 @@ ROOMS = {
         "overload_table",
         "report",
         "schema",
+        "sections",
         "store",
         "summary",
         "why",
