@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from numbaprof.model import ContextNode, OverloadStats, ProfileResult
+    from numbaprof.model import ContextNode, FunctionId, OverloadStats, ProfileResult
 
 __all__ = [
     "CALLERS_COLUMNS",
@@ -151,7 +151,8 @@ def stats_frame(result: ProfileResult) -> pd.DataFrame:
         for overload, reason in zip(result.overloads, reasons, strict=True)
     ]
     frame = _to_frame(rows, STATS_COLUMNS)
-    return frame.set_index(["function", "signature"])
+    indexed: pd.DataFrame = frame.set_index(["function", "signature"])
+    return indexed
 
 
 def compiles_frame(result: ProfileResult) -> pd.DataFrame:
@@ -342,7 +343,7 @@ class _Caller:
 
 
 def _find_caller(
-    result: ProfileResult, node: ContextNode, names: Mapping[object, str]
+    result: ProfileResult, node: ContextNode, names: Mapping[FunctionId, str]
 ) -> _Caller:
     if node.via is not None:
         return _Caller(node.via.function, "python", node.via.file, node.via.line)
@@ -371,10 +372,11 @@ def _to_frame(
     import pandas as pd
 
     rows = list(rows)
-    return pd.DataFrame(
+    frame: pd.DataFrame = pd.DataFrame(
         {
             name: pd.Series([row[name] for row in rows], dtype=dtype)
             for name, dtype in columns.items()
         },
         columns=list(columns),
     )
+    return frame

@@ -203,7 +203,12 @@ def _explain_later(overload: OverloadStats, earlier: Sequence[OverloadStats]) ->
             f"{change.argument} was {change.what}" for change in changes
         )
         return f"{verb} only because {listed}"
-    listed = "; ".join(f"{change.argument}: {change.what}" for change in changes)
+    by_argument: dict[str, list[str]] = defaultdict(list)
+    for change in changes:
+        by_argument[change.argument].append(change.what)
+    listed = "; ".join(
+        f"{name}: {', '.join(what)}" for name, what in by_argument.items()
+    )
     return f"{verb} because of {listed}"
 
 

@@ -189,8 +189,8 @@ def find_never_called(facts: Facts) -> Iterator[Finding]:
             function=function,
             signature=overloads[0].signature if len(overloads) == 1 else "",
             message=(
-                f"{subject} from Python, making them took {format_duration(cost_ns)}"
-                + _name_import(facts, overloads)
+                f"{subject} from Python, making {'it' if len(overloads) == 1 else 'them'} "
+                f"took {format_duration(cost_ns)}" + _name_import(facts, overloads)
             ),
             evidence=(
                 ("cost_s", cost_ns / NS_PER_SECOND),
