@@ -126,6 +126,8 @@ def matches(function: FunctionId, patterns: Sequence[str]) -> bool:
 
 def locate(function: FunctionId) -> str:
     """Write where a function is: ``package/module.py:12``."""
+    if not function.file:
+        return ""
     parts = PurePath(function.file.replace("\\", "/")).parts[-2:]
     place = "/".join(part.strip("/") for part in parts if part.strip("/"))
     return f"{place}:{function.line}" if function.line else place

@@ -350,7 +350,7 @@ def render_reasons(
     for position, group in enumerate(groups):
         if n_lines >= top:
             left = len(groups) - position
-            lines += paragraph(f"… and {plural(left, 'function')} more", width)
+            lines += paragraph(f"… and {plural(left, 'more function')}", width)
             break
         functions = {result.overloads[index].function for index in group}
         title = min(functions).qualname

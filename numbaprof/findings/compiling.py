@@ -92,7 +92,7 @@ def find_overload_explosion(facts: Facts) -> Iterator[Finding]:
             continue
         once = sum(overload.calls == 1 for overload in grown)
         causes = ", ".join(
-            f"{count} x {aspect}" for aspect, count in _count_aspects(grown)
+            f"{aspect} ({count})" for aspect, count in _count_aspects(grown)
         )
         yield Finding(
             slug="overload-explosion",
@@ -101,7 +101,7 @@ def find_overload_explosion(facts: Facts) -> Iterator[Finding]:
             message=(
                 f"{facts.names[function]} has {len(grown)} overloads, made in "
                 f"{format_duration(cost_ns)}; {once} of them were called once"
-                + (f" (they differ by {causes})" if causes else "")
+                + (f"; they differ in {causes}" if causes else "")
             ),
             evidence=(
                 ("cost_s", cost_ns / NS_PER_SECOND),
@@ -189,19 +189,23 @@ def find_never_called(facts: Facts) -> Iterator[Finding]:
             function=function,
             signature=overloads[0].signature if len(overloads) == 1 else "",
             message=(
-                f"{subject} from Python, making {'it' if len(overloads) == 1 else 'them'} "
-                f"took {format_duration(cost_ns)}" + _name_import(facts, overloads)
+                f"{subject} from Python, at a cost of {format_duration(cost_ns)}"
+                + _name_import(facts, overloads)
             ),
             evidence=(
                 ("cost_s", cost_ns / NS_PER_SECOND),
                 ("never_called", len(overloads)),
                 ("overloads", total),
             ),
-            try_=(
-                "remove the signatures, so that types compile when first used; keep "
-                "those that only other compiled code calls, which cannot be seen"
-            ),
+            try_=_advise_removal(overloads),
         )
+
+
+def _advise_removal(overloads: list[OverloadStats]) -> str:
+    action = "do not compile before it is called"
+    if any(overload.origin == "eager" for overload in overloads):
+        action = "remove the signatures, so that types compile when first used"
+    return f"{action}; keep what only other compiled code calls, which cannot be seen"
 
 
 def _name_import(facts: Facts, overloads: list[OverloadStats]) -> str:
