@@ -101,8 +101,8 @@ def render_header(result: ProfileResult, width: int) -> list[Line]:
         f"{' '.join(environment.command_line) or 'no command line'} · "
         f"{environment.started.replace('T', ' ').replace('+00:00', ' UTC')}",
         f"{environment.cpu}, {plural(environment.cpu_count, 'CPU')} · "
-        f"{plural(environment.numba_num_threads, 'Numba thread')}"
-        f" ({environment.threading_layer or 'no threading layer yet'})",
+        f"{plural(environment.numba_num_threads, 'Numba thread')}, threading layer "
+        f"{environment.threading_layer or 'unknown'}",
         _describe_clock(environment),
     ]
     if environment.numba_settings:
