@@ -8,7 +8,7 @@ the README beside this file.
 
 from __future__ import annotations
 
-from math import exp, log, pi
+from math import log, pi
 from pathlib import Path
 
 import numpy as np
@@ -96,18 +96,13 @@ def likeliest_variances(flow):
         for noise in range(5000, 30001, 2500)
         for drift in range(250, 5001, 250)
     )
-    at, step = np.log([noise, drift]), 0.25
-    here = log_likelihood(flow, float(noise), float(drift))
-    while step > 1e-6:
-        moves = [at + step * np.array(m) for m in ((1, 0), (-1, 0), (0, 1), (0, -1))]
-        there, index = max(
-            (log_likelihood(flow, exp(m[0]), exp(m[1])), i) for i, m in enumerate(moves)
+    for stride in np.repeat(0.5 ** np.arange(20), 6):
+        noises = noise + 2500 * stride * np.array([-1.0, 0.0, 1.0])
+        drifts = drift + 249 * stride * np.array([-1.0, 0.0, 1.0])
+        _, noise, drift = max(
+            (log_likelihood(flow, n, d), n, d) for n in noises for d in drifts
         )
-        if there > here:
-            at, here = moves[index], there
-        else:
-            step /= 2
-    return exp(at[0]), exp(at[1])
+    return noise, drift
 
 
 def main():

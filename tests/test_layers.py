@@ -36,7 +36,17 @@ ROOMS = {
         "why",
         "wording",
     },
-    "edges": {"__init__", "__main__", "children", "cli", "runner"},
+    "edges": {
+        "__init__",
+        "__main__",
+        "bootstrap",
+        "children",
+        "cli",
+        "program",
+        "progress",
+        "recorder",
+        "runner",
+    },
 }
 MAY_IMPORT = {
     "vocabulary": {"vocabulary"},
