@@ -66,7 +66,16 @@ OverloadKind = Literal[
 ]
 Origin = Literal["compiled", "cache", "eager", "internal", "none"]
 CompileOutcome = Literal["compile", "cache_load", "failed"]
-ContextKind = Literal["thread", "overload", "compile", "cache_load", "failed dispatch"]
+ContextKind = Literal[
+    "thread",
+    "overload",
+    "compile",
+    "cache_load",
+    "failed dispatch",
+    "unattached",
+    "dispatching",
+    "truncated",
+]
 
 
 @dataclass(frozen=True, slots=True)

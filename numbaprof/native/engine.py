@@ -74,11 +74,21 @@ class Slot(ctypes.Structure):
     owner: Any
     """The entry point's original ``m_self``; kept alive, it owns the PyMethodDef."""
 
+    @property
+    def address(self) -> int:
+        """What the engine knows this slot by."""
+        return ctypes.addressof(self)
+
 
 class UfuncSlot(ctypes.Structure):
     """Counters of one ufunc loop, passed to it as its ``data``."""
 
     _fields_ = [("words", ctypes.c_int64 * UfuncField.SIZE)]
+
+    @property
+    def address(self) -> int:
+        """What the loop gets as its ``data``."""
+        return ctypes.addressof(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The text is short and in the user's notation: ``float64[:, ::1]`` rather than
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from numba.core import types
@@ -34,7 +34,16 @@ def type_text(type_: Any) -> str:
 
 def signature_text(args: Iterable[Any]) -> str:
     """Return ``(float64[:, ::1], int64)`` for a sequence of Numba types."""
-    return "(" + ", ".join(type_text(arg) for arg in args) + ")"
+    return "(" + ", ".join(type_text(arg) for arg in _unfold(args)) + ")"
+
+
+def _unfold(args: Iterable[Any]) -> Iterator[Any]:
+    """Yield the types of ``args`` with star arguments one by one, as they were given."""
+    for arg in args:
+        if isinstance(arg, types.StarArgTuple | types.StarArgUniTuple):
+            yield from arg.types
+        else:
+            yield arg
 
 
 def describe_arguments(args: Iterable[Any], names: tuple[str, ...]) -> tuple[ArgType, ...]:
@@ -47,8 +56,17 @@ def describe_arguments(args: Iterable[Any], names: tuple[str, ...]) -> tuple[Arg
     names : tuple of str
         Parameter names; ``""`` is used where there are more types than names.
     """
-    padded = [*names, *[""] * 64]
-    return tuple(describe(arg, name) for arg, name in zip(args, padded, strict=False))
+    described = []
+    for position, arg in enumerate(args):
+        name = names[position] if position < len(names) else ""
+        if isinstance(arg, types.StarArgTuple | types.StarArgUniTuple):
+            star = name or "*args"
+            described += [
+                describe(item, f"{star}[{i}]") for i, item in enumerate(arg.types)
+            ]
+        else:
+            described.append(describe(arg, name))
+    return tuple(described)
 
 
 def describe(type_: Any, name: str = "") -> ArgType:

@@ -54,8 +54,9 @@ class EntryPointPatch:
     Notes
     -----
     The hash of a PyCFunction is made from the two words we change, and entry points are
-    keys of ``definitions``; the entry is taken out before and put back after, under the
-    compiler lock, or code compiled later could not call the function any more.
+    keys of ``definitions``; the entry is taken out before and put back after, or code
+    compiled later could not call the function any more. The caller holds
+    ``numba_api.compiler_lock`` around making and restoring.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class EntryPointPatch:
         self._original = int(definition.ml_meth)
         self.slot = engine.new_slot(self._original, entry_point.__self__, dispatcher)
         trampoline = engine.addresses["overload"]
-        with numba_api.compiler_lock, _Rekeyed(definitions, entry_point):
+        with _Rekeyed(definitions, entry_point):
             _swap_reference(owner, self.slot, old=self.slot.owner)
             definition.ml_meth = trampoline
 
@@ -115,10 +116,7 @@ class EntryPointPatch:
         definition, owner = self._words(entry_point)
         if entry_point.__self__ is not self.slot:
             return "somebody else changed the entry point after us"
-        with (
-            numba_api.compiler_lock,
-            _Rekeyed(self._definitions, entry_point),
-        ):
+        with _Rekeyed(self._definitions, entry_point):
             definition.ml_meth = self._original
             _swap_reference(owner, self.slot.owner, old=self.slot)
         return ""

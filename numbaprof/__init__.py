@@ -1,0 +1,73 @@
+"""numbaprof: exact time per compiled overload, for Numba.
+
+Importing this package installs nothing, compiles nothing and does not import Numba.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numbaprof.errors import (
+    ActiveSessionError,
+    FormatError,
+    MergeError,
+    NumbaprofError,
+    NumbaprofWarning,
+    OptionError,
+    SessionStateError,
+    TargetError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from numbaprof.merging import merge
+    from numbaprof.model import ProfileResult
+    from numbaprof.recorder import start, stop
+    from numbaprof.session import profile
+    from numbaprof.store import load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ActiveSessionError",
+    "FormatError",
+    "MergeError",
+    "NumbaprofError",
+    "NumbaprofWarning",
+    "OptionError",
+    "ProfileResult",
+    "SessionStateError",
+    "TargetError",
+    "UnsupportedError",
+    "__version__",
+    "load",
+    "merge",
+    "profile",
+    "start",
+    "stop",
+]
+
+_HOMES = {
+    "ProfileResult": "numbaprof.model",
+    "load": "numbaprof.store",
+    "merge": "numbaprof.merging",
+    "profile": "numbaprof.session",
+    "start": "numbaprof.recorder",
+    "stop": "numbaprof.recorder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, so that importing the package is cheap."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'numbaprof' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

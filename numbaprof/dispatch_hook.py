@@ -1,0 +1,643 @@
+"""Exact calls and time of every overload: attach, watch for new ones, restore, freeze.
+
+The instrument finds every compiled overload alive, puts the engine's trampoline in
+front of each entry point, and hooks the few places where Numba makes new ones. What it
+keeps while the program runs is a slot of counters and plain data per overload; no
+dispatcher is kept alive.
+
+Where calls cannot be seen the overload says so: see :func:`_blind_spot`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from numbaprof.errors import AttachError, UnsupportedError
+from numbaprof.model import (
+    HISTOGRAM_BUCKETS,
+    ArgType,
+    BackendInfo,
+    DispatcherInfo,
+    FunctionId,
+    Origin,
+    OverloadKind,
+    OverloadStats,
+)
+from numbaprof.native import cfuncs, numba_api, patches
+from numbaprof.native.engine import Engine, Slot, UfuncSlot
+from numbaprof.native.hooks import CallHook, HookErrors
+from numbaprof.native.layout import START_MINIMUM, SlotField, UfuncField
+
+__all__ = ["DispatchHook", "Record"]
+
+GENERATOR_REASON = "generator: iteration time not included, calls only create it"
+COMPILED_CALLS_REASON = "calls from compiled code ({callers}) cannot be counted"
+INLINED_REASON = "inlined into its callers, has no code of its own there"
+BEFORE_SESSION_REASON = "compiled before the session started"
+NO_DISPATCH_REASON = "called by compiled code or by address, without a dispatcher"
+UFUNC_DISPATCH_REASON = "NumPy chooses the loop; its cost is not measured"
+CFUNC_REASON = "calls through addresses taken before the session cannot be counted"
+MAX_CALLERS_NAMED = 3
+
+
+@dataclass(slots=True)
+class Record:
+    """One overload while the session runs."""
+
+    function: FunctionId
+    signature: str
+    args: tuple[ArgType, ...]
+    return_type: str
+    kind: OverloadKind
+    origin: Origin
+    internal: bool
+    created_in_session: bool
+    slot: Slot | UfuncSlot | None = None
+    reason: str = ""
+    """Why it could not be attached to, or which of its calls are not seen."""
+    library: Callable[[], Any] | None = None
+    """Weak reference to the code library, to find compiled callers at the end."""
+    callers: set[str] = field(default_factory=set)
+    in_flight: int = 0
+
+
+class DispatchHook:
+    """The instrument; one per session.
+
+    Parameters
+    ----------
+    engine : Engine or None
+        The shared core; None when it could not be built.
+    registry : FunctionRegistry
+        Shared with the other instruments, so that all name functions alike.
+    reason : str, optional
+        Why there is no engine.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        registry: numba_api.FunctionRegistry,
+        *,
+        reason: str = "",
+    ) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._reason = reason
+        self._type_call: patches.TypeCallPatch | None = None
+        self._dispatch_reason = ""
+        self.records: list[Record] = []
+        self._entry_points: list[tuple[patches.EntryPointPatch, Record]] = []
+        self._ufuncs: dict[int, tuple[patches.UfuncPatch, dict[int, Record]]] = {}
+        self._functions: dict[FunctionId, tuple[Callable[[], Any], DispatcherInfo]] = {}
+        self._cfuncs: list[tuple[Any, int, int, Record]] = []
+        self._hooks: list[CallHook] = []
+        self.errors = HookErrors()
+        self.unrestored: list[str] = []
+        self._running = False
+
+    # -- start and stop ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Attach to everything alive and watch for what comes.
+
+        On an error everything is put back before it is raised.
+        """
+        self._running = True
+        try:
+            if self._engine is not None:
+                self._patch_type_call(self._engine)
+            with numba_api.compiler_lock:
+                self._install_hooks()
+                self._attach_everything()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Put everything back exactly; what cannot be is in ``unrestored``."""
+        self._running = False
+        with numba_api.compiler_lock:
+            for hook in reversed(self._hooks):
+                self._note(hook.restore())
+            self._hooks.clear()
+            if self._type_call is not None:
+                self._note(self._type_call.restore())
+                self._type_call = None
+            for patch, _ in reversed(self._entry_points):
+                self._note(patch.restore())
+            for ufunc_patch, _ in self._ufuncs.values():
+                self._note(ufunc_patch.restore())
+            for cfunc, original, ours, _ in reversed(self._cfuncs):
+                self._restore_cfunc(cfunc, original, ours)
+        _keep_while_active(
+            [patch.slot for patch, _ in self._entry_points],
+            [slot for patch, _ in self._ufuncs.values() for slot in patch.loops.values()],
+        )
+
+    def _note(self, problem: str | None) -> None:
+        if problem:
+            self.unrestored.append(problem)
+
+    def _restore_cfunc(self, cfunc: Any, original: int, ours: int) -> None:
+        if cfunc._wrapper_address == ours:
+            cfunc._wrapper_address = original
+        else:
+            self._note(f"somebody else changed the address of {cfunc!r} after us")
+
+    @property
+    def backend(self) -> BackendInfo:
+        """How calls are counted, and why that way."""
+        if self._engine is None:
+            return BackendInfo("dispatch", "none", self._reason)
+        if self._engine.layouts.method_self is None:
+            return BackendInfo("dispatch", "none", self._engine.layouts.method_reason)
+        reasons = [
+            f"{what}: {why}"
+            for what, why in (
+                ("no dispatch time", self._dispatch_reason),
+                ("no callers", self._engine.layouts.caller_reason),
+            )
+            if why
+        ]
+        return BackendInfo("dispatch", "in-place trampoline", "; ".join(reasons))
+
+    def _patch_type_call(self, engine: Engine) -> None:
+        try:
+            self._type_call = patches.TypeCallPatch(engine)
+        except UnsupportedError as error:
+            self._dispatch_reason = str(error)
+
+    def _install_hooks(self) -> None:
+        places = numba_api.BIRTHPLACES
+        watch = (
+            *((place, self._after_add_overload) for place in places.overloads),
+            *((place, self._after_ufunc_change) for place in places.ufunc_loops),
+            *((place, self._after_build_ufunc) for place in places.ufuncs),
+            *((place, self._after_stencil) for place in places.stencils),
+            *((place, self._after_cfunc) for place in places.cfuncs),
+        )
+        for (owner, attribute), after in watch:
+            hook = CallHook(owner, attribute, after=after, errors=self.errors)
+            try:
+                hook.install()
+            except (AttachError, UnsupportedError) as error:
+                self.errors.add(f"hook {hook.name}", error)
+                continue
+            self._hooks.append(hook)
+
+    def _attach_everything(self) -> None:
+        for dispatcher in numba_api.live_dispatchers():
+            for cres in list(dispatcher.overloads.values()):
+                self._attach_overload(dispatcher, cres, late=False)
+            self._remember_function(dispatcher)
+        for type_, name, entry_point in numba_api.live_property_getters():
+            self._attach_getter(type_, name, entry_point)
+        for thing in numba_api.live_ufuncs():
+            plain = type(thing) is np.ufunc
+            if not plain or patches.is_jitted_loop(thing):
+                self._attach_ufunc(thing, thing, late=False)
+
+    # -- Numba's own moments ----------------------------------------------------------
+
+    def _after_add_overload(
+        self, args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+    ) -> None:
+        if failed or not self._running:
+            return
+        dispatcher = args[0]
+        cres = args[1] if len(args) > 1 else kwargs["cres"]
+        self._attach_overload(dispatcher, cres, late=True)
+
+    def _after_ufunc_change(
+        self, args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+    ) -> None:
+        if not failed and self._running:
+            self._attach_ufunc(args[0], args[0], late=True)
+
+    def _after_build_ufunc(
+        self, args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+    ) -> None:
+        if not failed and self._running:
+            self._attach_ufunc(args[0], outcome, late=True)
+
+    def _after_stencil(
+        self, args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+    ) -> None:
+        if failed or not self._running or outcome is None:
+            return
+        self._attach(args[0], outcome, dispatcher=0, kind="stencil", late=True)
+
+    def _after_cfunc(
+        self, args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+    ) -> None:
+        if not failed and self._running:
+            self._attach_cfunc(args[0])
+
+    # -- attaching --------------------------------------------------------------------
+
+    def _attach_overload(self, dispatcher: Any, cres: Any, *, late: bool) -> None:
+        if getattr(cres, "entry_point", None) is None:
+            return
+        if patches.is_patched(cres.entry_point):
+            return
+        kind = numba_api.overload_kind(dispatcher, cres)
+        self._attach(dispatcher, cres, dispatcher=id(dispatcher), kind=kind, late=late)
+
+    def _attach(
+        self, thing: Any, cres: Any, *, dispatcher: int, kind: OverloadKind, late: bool
+    ) -> None:
+        args = tuple(cres.signature.args)
+        owner = numba_api.jitclass_arguments(thing, cres)
+        function = self._registry.identify(thing, owner)
+        internal = numba_api.is_internal(function.module)
+        names = numba_api.parameter_names(thing)
+        if kind == "constructor":
+            args, names = owner, ("self", *names)
+        record = Record(
+            function=function,
+            signature=numba_api.signature_text(args),
+            args=numba_api.describe_arguments(args, names),
+            return_type=numba_api.type_text(cres.signature.return_type),
+            kind=kind,
+            origin=_origin(thing, cres, internal=internal),
+            internal=internal,
+            created_in_session=late,
+            library=_weak(getattr(cres, "library", None)),
+        )
+        if kind == "generator":
+            record.reason = GENERATOR_REASON
+        self.records.append(record)
+        self._remember_function(thing, function)
+        definitions = getattr(cres.target_context, "_defns", None)
+        self._attach_entry_point(record, cres.entry_point, dispatcher, definitions)
+
+    def _attach_entry_point(
+        self,
+        record: Record,
+        entry_point: Any,
+        dispatcher: int,
+        definitions: dict[Any, Any] | None,
+    ) -> None:
+        if self._engine is None:
+            record.reason = self._reason
+            return
+        try:
+            patch = patches.EntryPointPatch(
+                self._engine, entry_point, dispatcher, definitions
+            )
+        except AttachError as error:
+            record.reason = str(error)
+            return
+        record.slot = patch.slot
+        self._entry_points.append((patch, record))
+
+    def _attach_getter(self, type_: Any, name: str, entry_point: Any) -> None:
+        if patches.is_patched(entry_point):
+            return
+        member = numba_api.jitclass_member(type_, name, "accessor")
+        function = self._registry.identify(member)
+        record = Record(
+            function=function,
+            signature=numba_api.signature_text((type_,)),
+            args=numba_api.describe_arguments((type_,), ("self",)),
+            return_type="",
+            kind="property",
+            origin="compiled",
+            internal=False,
+            created_in_session=False,
+        )
+        self.records.append(record)
+        self._attach_entry_point(record, entry_point, 0, None)
+
+    def _attach_ufunc(self, thing: Any, holder: Any, *, late: bool) -> None:
+        """Attach to the loops of a ufunc that are not attached to yet.
+
+        ``thing`` says who it is (a ufunc object or its builder), ``holder`` has it.
+        """
+        ufunc = numba_api.underlying_ufunc(holder)
+        if ufunc is None or self._engine is None:
+            return
+        known = self._ufuncs.get(id(ufunc))
+        if known is None:
+            try:
+                known = (patches.UfuncPatch(self._engine, ufunc), {})
+            except AttachError as error:
+                self.errors.add(f"ufunc {thing!r}", error)
+                return
+            self._ufuncs[id(ufunc)] = known
+        patch, records = known
+        function = self._registry.identify(thing)
+        self._registry.adopt(ufunc, function)
+        self._remember_function(thing, function)
+        for index in patch.attach_new():
+            record = _ufunc_record(function, ufunc, index, late=late)
+            record.slot = patch.loops[index]
+            records[index] = record
+            self.records.append(record)
+
+    def _attach_cfunc(self, cfunc: Any) -> None:
+        signature = cfunc._sig
+        function = self._registry.identify(cfunc)
+        names = numba_api.parameter_names(cfunc)
+        record = Record(
+            function=function,
+            signature=numba_api.signature_text(signature.args),
+            args=numba_api.describe_arguments(signature.args, names),
+            return_type=numba_api.type_text(signature.return_type),
+            kind="cfunc",
+            origin="cache" if cfunc.cache_hits else "eager",
+            internal=numba_api.is_internal(function.module),
+            created_in_session=True,
+        )
+        self.records.append(record)
+        self._remember_function(cfunc, function)
+        if self._engine is None:
+            record.reason = self._reason
+            return
+        slot = self._engine.new_ufunc_slot(0, 0)
+        original = cfunc._wrapper_address
+        try:
+            ours = cfuncs.forward(self._engine, cfunc, slot)
+        except UnsupportedError as error:
+            record.reason = str(error)
+            return
+        cfunc._wrapper_address = ours
+        record.slot = slot
+        # The address may have been handed out: the slot lives as long as the process.
+        _IMMORTAL.append(slot)
+        self._cfuncs.append((cfunc, original, ours, record))
+
+    def _remember_function(
+        self, thing: Any, function: FunctionId | None = None
+    ) -> None:
+        function = self._registry.identify(thing) if function is None else function
+        if function not in self._functions:
+            info = numba_api.dispatcher_info(thing, function)
+            self._functions[function] = (_weak(thing), info)
+
+    def bind_to_epoch(self) -> None:
+        """Let loops attached before the engine started count from now on."""
+        if self._engine is not None:
+            for patch, _ in self._ufuncs.values():
+                for slot in patch.loops.values():
+                    self._engine.clear_ufunc_slot(slot)
+
+    # -- fork -------------------------------------------------------------------------
+
+    def reset_after_fork(self) -> None:
+        """Empty every counter inherited from the parent.
+
+        Calls that other threads of the parent had open will never return here.
+        """
+        if self._engine is None:
+            return
+        for record in self.records:
+            record.created_in_session = False
+            if isinstance(record.slot, Slot):
+                self._engine.clear_slot(record.slot)
+            elif record.slot is not None:
+                self._engine.clear_ufunc_slot(record.slot)
+
+    # -- the end ----------------------------------------------------------------------
+
+    def find_compiled_callers(self) -> None:
+        """Note for each overload which other overloads link its code."""
+        by_library: dict[int, list[Record]] = {}
+        libraries = []
+        for record in self.records:
+            library = record.library() if record.library is not None else None
+            if library is not None:
+                by_library.setdefault(id(library), []).append(record)
+                libraries.append((library, record))
+        for library, record in libraries:
+            for linked in numba_api.linked_libraries(library):
+                for callee in by_library.get(id(linked), ()):
+                    if callee.function != record.function:
+                        callee.callers.add(record.function.qualname)
+
+    def dispatchers(self) -> tuple[DispatcherInfo, ...]:
+        """Return the facts about every function seen, as they are now."""
+        found = []
+        for function, (reference, info) in self._functions.items():
+            thing = reference()
+            found.append(
+                info if thing is None else numba_api.dispatcher_info(thing, function)
+            )
+        return tuple(found)
+
+    def overloads(self, ns_per_tick: float) -> list[tuple[OverloadStats, list[Record]]]:
+        """Freeze the records into overloads without times of the tree.
+
+        Records of one function with equal argument types are one overload: a method
+        and the wrapper jitclass made for it, a stencil compiled again, a recompilation.
+
+        Parameters
+        ----------
+        ns_per_tick : float
+            Rate of the clock.
+
+        Returns
+        -------
+        list of (OverloadStats, list of Record)
+            ``calls`` and the times that come from the context tree are left for the
+            session to fill in.
+        """
+        self.find_compiled_callers()
+        groups: dict[tuple[FunctionId, str, tuple[ArgType, ...]], list[Record]] = {}
+        for record in self.records:
+            key = (record.function, record.signature, _unnamed(record.args))
+            groups.setdefault(key, []).append(record)
+        texts: dict[tuple[FunctionId, str], int] = {}
+        indices: dict[FunctionId, int] = {}
+        found = []
+        for (function, signature, _), records in groups.items():
+            number = texts[function, signature] = texts.get((function, signature), 0) + 1
+            index = indices[function] = indices.get(function, -1) + 1
+            unique = signature if number == 1 else f"{signature} #{number}"
+            stats = self._freeze(records, unique, index, ns_per_tick)
+            found.append((stats, records))
+        found += self._without_code(indices)
+        return found
+
+    def _freeze(
+        self, records: list[Record], signature: str, index: int, ns_per_tick: float
+    ) -> OverloadStats:
+        lead = max(records, key=lambda record: record.kind in _WRAPPED_KINDS)
+        slots = [record.slot for record in records if record.slot is not None]
+        callers = set().union(*(record.callers for record in records))
+        reason, countable = _blind_spot(lead, slots, callers)
+        low, high, histogram = _distribution(slots, ns_per_tick)
+        elements = [s.words[UfuncField.ELEMENTS] for s in slots if _is_ufunc(s)]
+        created = any(record.created_in_session for record in records)
+        dispatch_reason = self._why_no_dispatch(lead, bool(slots))
+        return OverloadStats(
+            function=lead.function,
+            signature=signature,
+            kind=lead.kind,
+            origin=lead.origin,
+            index=index,
+            args=lead.args,
+            return_type=lead.return_type,
+            internal=lead.internal,
+            countable=countable,
+            not_countable_reason=reason,
+            calls=0 if slots else None,
+            inclusive_ns=0 if slots else None,
+            exclusive_ns=0 if slots else None,
+            min_ns=low,
+            max_ns=high,
+            histogram=histogram,
+            dispatch_ns=None if dispatch_reason else 0,
+            dispatch_reason=dispatch_reason,
+            elements=sum(elements) if elements and lead.kind != "cfunc" else None,
+            compile_reason="" if created else BEFORE_SESSION_REASON,
+            created_in_session=created,
+            boxing_reason="not asked for",
+        )
+
+    def _why_no_dispatch(self, record: Record, attached: bool) -> str:
+        if not attached:
+            return record.reason
+        if record.kind in ("ufunc loop", "gufunc loop"):
+            return UFUNC_DISPATCH_REASON
+        if record.kind in ("objmode body", "cfunc", "stencil"):
+            return NO_DISPATCH_REASON
+        return self._dispatch_reason
+
+    def _without_code(
+        self, indices: dict[FunctionId, int]
+    ) -> list[tuple[OverloadStats, list[Record]]]:
+        """Return rows for functions that are only ever inlined."""
+        return [
+            (
+                OverloadStats(
+                    function=info.function,
+                    signature="",
+                    kind="function",
+                    origin="none",
+                    countable=False,
+                    not_countable_reason=INLINED_REASON,
+                    calls=None,
+                    inclusive_ns=None,
+                    exclusive_ns=None,
+                    dispatch_reason=INLINED_REASON,
+                    compile_reason=INLINED_REASON,
+                    boxing_reason=INLINED_REASON,
+                ),
+                [],
+            )
+            for info in self.dispatchers()
+            if info.inline
+            and info.function not in indices
+            and not numba_api.is_internal(info.function.module)
+        ]
+
+
+_WRAPPED_KINDS = ("constructor", "method", "property")
+
+_IMMORTAL: list[UfuncSlot] = []
+"""Slots whose address was handed out with a C callback's."""
+_ACTIVE: list[Slot | UfuncSlot] = []
+"""Slots of ended sessions that a call was still inside of."""
+
+
+def _keep_while_active(slots: list[Slot], ufunc_slots: list[UfuncSlot]) -> None:
+    """Keep slots alive that a running call will still write to; drop finished ones."""
+    everything: list[Slot | UfuncSlot] = [*_ACTIVE, *slots, *ufunc_slots]
+    _ACTIVE[:] = [slot for slot in everything if _active_calls(slot)]
+
+
+def _active_calls(slot: Slot | UfuncSlot) -> int:
+    word = UfuncField.ACTIVE if _is_ufunc(slot) else SlotField.ACTIVE
+    return int(slot.words[word])
+
+
+def _is_ufunc(slot: Slot | UfuncSlot) -> bool:
+    return isinstance(slot, UfuncSlot)
+
+
+def _weak(thing: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: None
+
+
+def _unnamed(args: tuple[ArgType, ...]) -> tuple[ArgType, ...]:
+    return tuple(replace(arg, name="") for arg in args)
+
+
+def _origin(thing: Any, cres: Any, *, internal: bool) -> Origin:
+    if internal:
+        return "internal"
+    if getattr(cres, "metadata", None) is None:
+        return "cache"
+    if getattr(thing, "_can_compile", True) is False:
+        return "eager"
+    return "compiled"
+
+
+def _ufunc_record(
+    function: FunctionId, ufunc: np.ufunc, index: int, *, late: bool
+) -> Record:
+    """Return the record of one loop; its signature is NumPy's, ``(float64)``."""
+    codes, _, result = ufunc.types[index].partition("->")
+    names = [np.dtype(code).name if code != "O" else "object" for code in codes]
+    kind: OverloadKind = "gufunc loop" if ufunc.signature else "ufunc loop"
+    return Record(
+        function=function,
+        signature=f"({', '.join(names)})",
+        args=tuple(ArgType("", name, "scalar", dtype=name) for name in names),
+        return_type=", ".join(np.dtype(code).name for code in result if code != "O"),
+        kind=kind,
+        origin="compiled",
+        internal=numba_api.is_internal(function.module),
+        created_in_session=late,
+    )
+
+
+def _blind_spot(
+    record: Record, slots: list[Any], callers: set[str]
+) -> tuple[str, bool]:
+    """Return (reason, whether every call is counted) for an overload."""
+    if not slots:
+        if callers:
+            return _compiled_callers(callers), False
+        return record.reason, False
+    if callers:
+        return _compiled_callers(callers), False
+    return record.reason, True
+
+
+def _compiled_callers(callers: set[str]) -> str:
+    names = sorted(callers)
+    shown = ", ".join(f"`{name}`" for name in names[:MAX_CALLERS_NAMED])
+    if len(names) > MAX_CALLERS_NAMED:
+        shown += f" and {len(names) - MAX_CALLERS_NAMED} more"
+    return COMPILED_CALLS_REASON.format(callers=shown)
+
+
+def _distribution(
+    slots: list[Any], ns_per_tick: float
+) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Return (minimum, maximum, histogram) over slots, nanoseconds."""
+    low, high = START_MINIMUM, -1
+    histogram = [0] * HISTOGRAM_BUCKETS
+    for slot in slots:
+        fields = UfuncField if _is_ufunc(slot) else SlotField
+        words = slot.words
+        first = fields.HISTOGRAM
+        counts = words[first : first + HISTOGRAM_BUCKETS]
+        if not any(counts):
+            continue
+        low, high = min(low, words[fields.MIN]), max(high, words[fields.MAX])
+        histogram = [a + b for a, b in zip(histogram, counts, strict=True)]
+    if high < 0:
+        return None, None, ()
+    return round(low * ns_per_tick), round(high * ns_per_tick), tuple(histogram)

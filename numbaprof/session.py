@@ -1,0 +1,755 @@
+"""One measurement from start to stop, and the user's handle on it.
+
+:class:`Session` owns the lifetime: one per process at a time, everything restored at
+the end whatever the end is, the books closed in one step. :class:`profile` is what
+users call.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from numbaprof import environment
+from numbaprof.errors import (
+    ActiveSessionError,
+    NumbaprofWarning,
+    OptionError,
+    SessionStateError,
+    TargetError,
+)
+from numbaprof.model import (
+    BackendInfo,
+    ClockInfo,
+    CompileEvent,
+    Environment,
+    Losses,
+    OverloadStats,
+    ProcessRun,
+    ProfileResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+    from types import FrameType, TracebackType
+
+    import pandas as pd
+
+    from numbaprof.compile_events import CompileEvents
+    from numbaprof.dispatch_hook import DispatchHook, Record
+    from numbaprof.native.clock import ClockPair
+    from numbaprof.native.shared import SharedEngine
+    from numbaprof.tree import Folded, UfuncEdge
+
+__all__ = ["Session", "SessionOptions", "active_session", "profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What to measure, and how."""
+
+    clock: str | None = None
+    """Clock of the exact figures: tsc, cntvct, clock_gettime; None for the best."""
+    label: str = "main"
+    """Name of this process in a merged profile."""
+    detail: tuple[str, ...] = ()
+    """Patterns of qualified names whose calls are split into unbox, kernel and box."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.detail, str):
+            raise OptionError(
+                f"detail={self.detail!r} is one string; give a tuple of patterns, "
+                f"such as detail=({self.detail!r},)"
+            )
+        object.__setattr__(self, "detail", tuple(self.detail))
+        for pattern in self.detail:
+            if not isinstance(pattern, str) or not pattern:
+                raise OptionError(
+                    f"detail contains {pattern!r}; each entry is a pattern of "
+                    "qualified names such as 'kernel' or 'module.*'"
+                )
+        if not isinstance(self.label, str) or not self.label:
+            raise OptionError(f"label={self.label!r} must be a non-empty string")
+
+
+_LOCK = threading.Lock()
+_active: Session | None = None
+
+
+def active_session() -> Session | None:
+    """Return the session that is running in this process, if any."""
+    return _active
+
+
+class Session:
+    """One measurement of this process.
+
+    Parameters
+    ----------
+    options : SessionOptions, optional
+        What to measure.
+
+    Notes
+    -----
+    Starting takes about 0.3 s in a process for the first time (the engine is compiled
+    and tested) and milliseconds after that, plus about 50 us per overload alive.
+    """
+
+    def __init__(self, options: SessionOptions | None = None) -> None:
+        self.options = SessionOptions() if options is None else options
+        self.started_at = ""
+        self._shared: SharedEngine | None = None
+        self._dispatch: DispatchHook | None = None
+        self._compiles: CompileEvents | None = None
+        self._first: ClockPair | None = None
+        self._started = ""
+        self._start_ns = 0
+        self._label = self.options.label
+        self._threads: dict[int, str] = {}
+        self._state = "new"
+
+    @property
+    def active(self) -> bool:
+        """Whether this session is measuring now."""
+        return self._state == "running"
+
+    # -- lifetime ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to measure.
+
+        Raises
+        ------
+        ActiveSessionError
+            Another session is running in this process.
+        SessionStateError
+            This session was started before.
+        """
+        self._claim()
+        try:
+            with _uninterrupted():
+                self._install()
+        except BaseException:
+            self._release("failed")
+            raise
+
+    def _claim(self) -> None:
+        global _active
+        with _LOCK:
+            if _active is not None:
+                raise ActiveSessionError(
+                    "a numbaprof session is already running, started at "
+                    f"{_active.started_at}; stop it first"
+                )
+            if self._state != "new":
+                raise SessionStateError(
+                    f"this session is {self._state}; make a new one to measure again"
+                )
+            self.started_at = _call_site()
+            self._state = "starting"
+            _active = self
+
+    def _release(self, state: str) -> None:
+        global _active
+        with _LOCK:
+            self._state = state
+            if _active is self:
+                _active = None
+
+    def _install(self) -> None:
+        # Numba is imported here, by whoever starts, and not with the package.
+        from numbaprof.compile_events import CompileEvents
+        from numbaprof.dispatch_hook import DispatchHook
+        from numbaprof.native import clock, numba_api
+        from numbaprof.native.shared import shared_engine
+
+        shared = shared_engine(self.options.clock)
+        if shared.engine is None:
+            _warn_no_engine(shared.reason)
+        registry = numba_api.FunctionRegistry()
+        dispatch = DispatchHook(shared.engine, registry, reason=shared.reason)
+        tree = None if shared.engine is None else _EngineFrames(shared.engine)
+        compiles = CompileEvents(registry, tree=tree)
+        self._shared, self._dispatch, self._compiles = shared, dispatch, compiles
+        self._started = environment.now_text()
+        self._threads = _thread_names()
+        try:
+            dispatch.start()
+            compiles.start()
+        except BaseException:
+            compiles.stop()
+            dispatch.stop()
+            raise
+        if shared.engine is not None:
+            # Last, so that the time spent attaching is not the program's.
+            shared.engine.start(shared.ns_per_tick)
+            dispatch.bind_to_epoch()
+            self._first = clock.read_pair(shared.engine.now)
+        self._start_ns = time.perf_counter_ns()
+        self._state = "running"
+
+    def stop(self, exit: str = "") -> ProfileResult:
+        """End measuring, put everything back, and return the profile.
+
+        Parameters
+        ----------
+        exit : str, optional
+            How the program ended, for the record.
+
+        Raises
+        ------
+        SessionStateError
+            The session is not running.
+        """
+        with _LOCK:
+            if self._state != "running":
+                raise SessionStateError(
+                    f"this session is {self._state}, not running; start it first"
+                )
+            self._state = "stopping"
+        try:
+            with _uninterrupted():
+                result = self._finish(exit)
+        except BaseException:
+            self._release("failed")
+            raise
+        self._release("stopped")
+        return result
+
+    def _finish(self, exit: str) -> ProfileResult:
+        from numbaprof.native import clock
+
+        shared, dispatch, compiles = self._parts()
+        engine = shared.engine
+        wall_ns = time.perf_counter_ns() - self._start_ns
+        last = None
+        if engine is not None:
+            engine.stop()
+            last = clock.read_pair(engine.now)
+        try:
+            compiles.stop()
+        finally:
+            dispatch.stop()
+        self._threads.update(_thread_names())
+        clock_info = _no_clock(shared.reason)
+        if engine is not None and self._first is not None and last is not None:
+            clock_info = clock.describe(engine.clock, self._first, last)
+        return self._assemble(wall_ns, clock_info, exit)
+
+    def _parts(self) -> tuple[SharedEngine, DispatchHook, CompileEvents]:
+        if self._shared is None or self._dispatch is None or self._compiles is None:
+            raise SessionStateError(f"this session is {self._state}; start it first")
+        return self._shared, self._dispatch, self._compiles
+
+    def reset_after_fork(self, label: str) -> None:
+        """Start counting from nothing in a forked child.
+
+        Parameters
+        ----------
+        label : str
+            Name of the child's process in a merged profile.
+        """
+        from numbaprof.native import clock
+
+        shared, dispatch, compiles = self._parts()
+        self._label = label
+        self._started = environment.now_text()
+        compiles.reset_after_fork()
+        if shared.engine is not None:
+            shared.engine.restart_after_fork(shared.ns_per_tick)
+            dispatch.reset_after_fork()
+            self._first = clock.read_pair(shared.engine.now)
+        self._start_ns = time.perf_counter_ns()
+
+    # -- assembling -------------------------------------------------------------------
+
+    def _assemble(self, wall_ns: int, clock: ClockInfo, exit: str) -> ProfileResult:
+        shared, dispatch, compiles = self._parts()
+        ns_per_tick = 1e9 / clock.ticks_per_second
+        frozen = dispatch.overloads(ns_per_tick)
+        events = compiles.events()
+        folded = self._fold(frozen, ns_per_tick)
+        kept = _kept_overloads(frozen, folded, events)
+        overloads = _with_compile_times(
+            [_with_totals(frozen[i][0], folded, i) for i in kept], events
+        )
+        position = {old: new for new, old in enumerate(kept)}
+        contexts = tuple(
+            replace(node, overload=position[node.overload])
+            if node.overload >= 0
+            else node
+            for node in folded.contexts
+        )
+        losses = Losses(
+            in_flight_calls=folded.in_flight,
+            truncated_contexts=shared.engine.truncated if shared.engine else 0,
+            unattached=_unattached(dispatch.records),
+            hook_errors=(
+                *dispatch.errors.messages(),
+                *compiles.hook_errors(),
+                *folded.problems,
+            ),
+            unrestored=(*dispatch.unrestored, *compiles.unrestored()),
+        )
+        run = ProcessRun(
+            environment=self._environment(clock),
+            wall_ns=wall_ns,
+            pid=os.getpid(),
+            label=self._label,
+            exit=exit,
+        )
+        return ProfileResult(
+            processes=(run,),
+            overloads=tuple(overloads),
+            dispatchers=dispatch.dispatchers(),
+            compile_events=events,
+            contexts=contexts,
+            losses=losses,
+        )
+
+    def _fold(
+        self, frozen: list[tuple[OverloadStats, list[Record]]], ns_per_tick: float
+    ) -> Folded:
+        from numbaprof import tree
+        from numbaprof.native.engine import Slot, UfuncSlot
+
+        engine = self._parts()[0].engine
+        if engine is None:
+            return tree.Folded()
+        addresses: dict[int, int] = {}
+        edges: list[UfuncEdge] = []
+        for index, (_, records) in enumerate(frozen):
+            for record in records:
+                if isinstance(record.slot, Slot):
+                    addresses[record.slot.address] = index
+                elif isinstance(record.slot, UfuncSlot):
+                    edges += [
+                        tree.UfuncEdge(index, *edge)
+                        for edge in engine.edges(record.slot)
+                    ]
+        return tree.fold(engine.records(), edges, addresses, self._threads, ns_per_tick)
+
+    def _environment(self, clock: ClockInfo) -> Environment:
+        import numba
+
+        from numbaprof import __version__
+        from numbaprof.native import numba_api
+
+        shared, dispatch, _ = self._parts()
+        disabled = numba_api.jit_is_disabled()
+        backends = (dispatch.backend, BackendInfo("compile events", "numba.core.event"))
+        return Environment(
+            python=environment.python_text(),
+            numba=numba.__version__,
+            llvmlite=environment.package_version("llvmlite"),
+            numpy=environment.package_version("numpy"),
+            numbaprof=__version__,
+            platform=environment.platform_text(),
+            cpu=environment.cpu_name(),
+            cpu_count=environment.cpu_count(),
+            numba_num_threads=int(numba.config.NUMBA_NUM_THREADS),
+            threading_layer=numba_api.threading_layer(),
+            numba_settings=environment.numba_settings(),
+            command_line=environment.command_line(),
+            started=self._started,
+            clock=clock,
+            overhead_ns=shared.overhead_ns,
+            overhead_reason=shared.reason,
+            backends=backends,
+            jit_disabled=disabled,
+        )
+
+
+class _EngineFrames:
+    """Lets compile events push frames on the engine's shadow stack."""
+
+    def __init__(self, engine: Any) -> None:
+        from numbaprof.native.layout import PseudoSlot
+
+        self._engine = engine
+        self._kinds = {
+            "compile": PseudoSlot.COMPILE,
+            "cache_load": PseudoSlot.CACHE_LOAD,
+        }
+
+    def open_frame(self, kind: str) -> int:
+        return int(self._engine.open_frame(self._kinds[kind]))
+
+    def close_frame(self, token: int) -> None:
+        self._engine.close_frame(token)
+
+
+def _warn_no_engine(reason: str) -> None:
+    warnings.warn(
+        NumbaprofWarning(
+            "no-engine",
+            f"calls and times of overloads cannot be measured here: {reason}; "
+            "compile events still are",
+        ),
+        stacklevel=_stacklevel(),
+    )
+
+
+def _no_clock(reason: str) -> ClockInfo:
+    return ClockInfo("none", reason, 1e9, 1.0, 0.0)
+
+
+def _kept_overloads(
+    frozen: list[tuple[OverloadStats, list[Record]]],
+    folded: Folded,
+    events: tuple[CompileEvent, ...],
+) -> list[int]:
+    """Return the indices of overloads worth a row.
+
+    Numba's own helpers that were there before and were not called are left out.
+    """
+    return [
+        index
+        for index, (stats, _) in enumerate(frozen)
+        if not stats.internal
+        or stats.created_in_session
+        or folded.totals[index].calls
+        or folded.totals[index].in_flight
+    ]
+
+
+def _with_totals(stats: OverloadStats, folded: Folded, index: int) -> OverloadStats:
+    """Fill in what the tree knows of one overload."""
+    totals = folded.totals[index]
+    if stats.calls is None:
+        return stats
+    if not stats.countable and totals.calls == 0 and totals.in_flight == 0:
+        # Nothing was seen, and not everything can be: that is not zero.
+        return replace(stats, calls=None, inclusive_ns=None, exclusive_ns=None)
+    return replace(
+        stats,
+        calls=totals.calls,
+        errors=totals.errors,
+        in_flight=totals.in_flight,
+        inclusive_ns=totals.inclusive_ns,
+        exclusive_ns=totals.exclusive_ns,
+        dispatch_ns=None if stats.dispatch_ns is None else totals.dispatch_ns,
+    )
+
+
+def _with_compile_times(
+    overloads: list[OverloadStats], events: tuple[CompileEvent, ...]
+) -> list[OverloadStats]:
+    """Give each overload the time of its compilations and cache loads.
+
+    Overloads of one function whose signatures read alike (``(f) #2``) get the events in
+    the order both were made.
+    """
+    queues: dict[tuple[object, str], list[CompileEvent]] = {}
+    for event in events:
+        queues.setdefault((event.function, event.signature), []).append(event)
+    twins = Counter((o.function, _base_signature(o)) for o in overloads)
+    found = []
+    for overload in overloads:
+        key = (overload.function, _base_signature(overload))
+        queue = queues.get(key, [])
+        mine = queue
+        if twins[key] > 1:
+            take = max(1, len(queue) - twins[key] + 1)
+            mine, queues[key] = queue[:take], queue[take:]
+            twins[key] -= 1
+        found.append(_with_events(overload, mine))
+    return found
+
+
+def _base_signature(overload: OverloadStats) -> str:
+    return overload.signature.partition(" #")[0]
+
+
+def _with_events(overload: OverloadStats, events: list[CompileEvent]) -> OverloadStats:
+    compiled = [event for event in events if event.event == "compile"]
+    loaded = [event for event in events if event.event == "cache_load"]
+    if not compiled and not loaded:
+        reason = overload.compile_reason or "Numba announced no compilation of it"
+        return replace(overload, compile_reason=reason)
+    origin = overload.origin
+    if origin != "internal":
+        if loaded and not compiled:
+            origin = "cache"
+        elif origin == "cache":
+            origin = "compiled"
+    return replace(
+        overload,
+        origin=origin,
+        compile_ns=sum(event.inclusive_ns for event in compiled),
+        compile_self_ns=sum(event.exclusive_ns for event in compiled),
+        cache_load_ns=sum(event.inclusive_ns for event in loaded),
+        compile_reason="",
+    )
+
+
+def _unattached(records: list[Record]) -> tuple[tuple[str, int], ...]:
+    reasons = Counter(
+        record.reason
+        for record in records
+        if record.slot is None and record.reason and not record.internal
+    )
+    return tuple(sorted(reasons.items()))
+
+
+def _thread_names() -> dict[int, str]:
+    """Map the idents of known threads to names; the main thread is MainThread."""
+    names = {
+        thread.ident: thread.name
+        for thread in list(threading._active.values())  # type: ignore[attr-defined]
+        if thread.ident is not None
+    }
+    main = threading.main_thread().ident
+    if main is not None:
+        names[main] = "MainThread"
+    return names
+
+
+def _outer_frame() -> tuple[FrameType | None, int]:
+    """Return the innermost frame outside this file, and how far up it is."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return frame, level
+
+
+def _call_site() -> str:
+    frame, _ = _outer_frame()
+    if frame is None:
+        return "an unknown place"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _stacklevel() -> int:
+    return _outer_frame()[1]
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back until patches are all in place or all gone.
+
+    Only where the handler is Python's, in the main thread: elsewhere KeyboardInterrupt
+    cannot arrive. The handler found is put back, then told.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        yield
+        return
+    pending: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: pending.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pending:
+            handler(*pending[0])
+
+
+class profile:  # noqa: N801  # used like a function, as contextlib.suppress is
+    """Profile a function, a block, or everything between two points.
+
+    Parameters
+    ----------
+    func : callable, optional
+        What to call. Without it the object is a context manager, a decorator, or
+        started and stopped by hand.
+    **options
+        Fields of :class:`SessionOptions`.
+
+    Raises
+    ------
+    TargetError
+        ``func`` is not callable.
+    OptionError
+        An option does not exist or has a value it cannot have.
+
+    Examples
+    --------
+    >>> value = numbaprof.profile(func)(*args)
+    >>> with numbaprof.profile() as p:
+    ...     work()
+    >>> p.stats
+
+    Notes
+    -----
+    Several runs of one object add up. A profiled function that calls itself through
+    the profiler is measured once, by the outermost call.
+    """
+
+    def __init__(self, func: Callable[..., Any] | None = None, **options: Any) -> None:
+        if func is not None and not callable(func):
+            raise TargetError(
+                f"cannot profile {func!r}: it is a {type(func).__name__}, not callable; "
+                "use `with numbaprof.profile(): ...` around a block"
+            )
+        self._func = func
+        self._options = _options(options)
+        self._session: Session | None = None
+        self._result: ProfileResult | None = None
+        if func is not None:
+            functools.update_wrapper(self, func, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function under the profiler and return its value.
+
+        Without a function: decorate the one given.
+        """
+        if self._func is None:
+            return self._decorate(*args, **kwargs)
+        if self._session is not None:
+            return self._func(*args, **kwargs)
+        self.start()
+        try:
+            return self._func(*args, **kwargs)
+        finally:
+            self.stop(exit=_exit_text(sys.exc_info()[1]))
+
+    def _decorate(self, *args: Any, **kwargs: Any) -> profile:
+        if len(args) != 1 or kwargs or not callable(args[0]):
+            raise TargetError(
+                "this profile has no function; use it as `with profile():`, as a "
+                f"decorator, or write profile(func)(*args); got {args!r} {kwargs!r}"
+            )
+        return profile(args[0], **_given(self._options))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind like a function, so that methods can be decorated."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __enter__(self) -> profile:
+        """Start measuring."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop measuring; an exception passes on unchanged."""
+        self.stop(exit=_exit_text(error))
+
+    def start(self) -> None:
+        """Start measuring.
+
+        Raises
+        ------
+        ActiveSessionError
+            Another session is running in this process.
+        """
+        session = Session(self._options)
+        session.start()
+        self._session = session
+
+    def stop(self, exit: str = "") -> ProfileResult:
+        """Stop measuring and return the profile of all runs so far.
+
+        Raises
+        ------
+        SessionStateError
+            Nothing was started.
+        """
+        if self._session is None:
+            raise SessionStateError("this profile is not running; call start() first")
+        session, self._session = self._session, None
+        result = session.stop(exit)
+        if self._result is not None:
+            from numbaprof.merging import merge
+
+            result = merge([self._result, result])
+        self._result = result
+        return result
+
+    @property
+    def result(self) -> ProfileResult:
+        """The finished profile.
+
+        Raises
+        ------
+        SessionStateError
+            Nothing has been measured yet.
+        """
+        if self._result is None:
+            state = "is still running" if self._session else "has not run yet"
+            raise SessionStateError(f"this profile {state}; there is no result")
+        return self._result
+
+    @property
+    def stats(self) -> pd.DataFrame:
+        """One row per overload."""
+        return self.result.stats
+
+    @property
+    def compiles(self) -> pd.DataFrame:
+        """One row per compilation, cache load and failure."""
+        return self.result.compiles
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """One row per piece of advice."""
+        return self.result.findings
+
+    @property
+    def callers(self) -> pd.DataFrame:
+        """One row per overload and caller."""
+        return self.result.callers
+
+    def report(self) -> str:
+        """Return the report as plain text."""
+        return self.result.report()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the profile as JSON."""
+        self.result.save(path)
+
+    def __str__(self) -> str:
+        return repr(self) if self._result is None else self.report()
+
+    def __repr__(self) -> str:
+        what = getattr(self._func, "__qualname__", repr(self._func))
+        target = "" if self._func is None else f" of {what}"
+        state = "running" if self._session else "ready"
+        if self._result is not None and not self._session:
+            state = f"{len(self._result.overloads)} overloads"
+        return f"<numbaprof.profile{target}, {state}>"
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
+
+def _options(given: dict[str, Any]) -> SessionOptions:
+    known = [field.name for field in fields(SessionOptions)]
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise OptionError(
+            f"profile() has no option {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    return SessionOptions(**given)
+
+
+def _given(options: SessionOptions) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def _exit_text(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    if isinstance(error, SystemExit):
+        return f"SystemExit({error.code!r})"
+    return type(error).__name__

@@ -1,0 +1,318 @@
+"""From the engine's nodes, in ticks, to the model's contexts, in nanoseconds.
+
+Rounding must not make the books disagree, so only times that belong to one node alone
+(exclusive, dispatch) are converted; every inclusive time is then their sum, bottom up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+
+from numbaprof.model import CallSite, ContextKind, ContextNode
+from numbaprof.native.engine import NodeRecord
+from numbaprof.native.layout import LOST_NODE, NO_NODE, PseudoSlot
+from numbaprof.native.numba_api import definition_line
+
+__all__ = ["Folded", "OverloadTotals", "UfuncEdge", "fold"]
+
+_PSEUDO_KINDS: dict[int, ContextKind] = {
+    PseudoSlot.THREAD: "thread",
+    PseudoSlot.COMPILE: "compile",
+    PseudoSlot.CACHE_LOAD: "cache_load",
+    PseudoSlot.FAILED_DISPATCH: "failed dispatch",
+    PseudoSlot.UNATTACHED: "unattached",
+    PseudoSlot.DISPATCHING: "dispatching",
+}
+UNSEEN_THREADS = "(threads without Python calls)"
+TRUNCATED = "(contexts not kept)"
+
+
+@dataclass(frozen=True, slots=True)
+class UfuncEdge:
+    """Calls of one ufunc loop or C callback from one context."""
+
+    overload: int
+    parent: int
+    """Node number, or NO_NODE where the thread was not known."""
+    calls: int
+    ticks: int
+    child_ticks: int
+    in_flight: int
+
+
+@dataclass(slots=True)
+class OverloadTotals:
+    """Sums over all contexts of one overload."""
+
+    calls: int = 0
+    errors: int = 0
+    in_flight: int = 0
+    inclusive_ns: int = 0
+    exclusive_ns: int = 0
+    dispatch_ns: int = 0
+
+
+@dataclass(slots=True)
+class Folded:
+    """The tree, its sums, and what was odd about it."""
+
+    contexts: tuple[ContextNode, ...] = ()
+    totals: dict[int, OverloadTotals] = field(
+        default_factory=lambda: defaultdict(OverloadTotals)
+    )
+    in_flight: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A node while the tree is put together."""
+
+    kind: ContextKind
+    parent: int
+    overload: int = -1
+    via: CallSite | None = None
+    label: str = ""
+    calls: int = 0
+    errors: int = 0
+    in_flight: int = 0
+    exclusive_ns: int = 0
+    dispatch_ns: int = 0
+    inclusive_ns: int = 0
+
+
+def fold(
+    records: list[NodeRecord],
+    edges: list[UfuncEdge],
+    overloads: Mapping[int, int],
+    threads: Mapping[int, str],
+    ns_per_tick: float,
+) -> Folded:
+    """Turn the engine's tree into the model's.
+
+    Parameters
+    ----------
+    records : list of NodeRecord
+        As read from the engine; a parent comes before its children.
+    edges : list of UfuncEdge
+        What ran without the GIL and so is not among the nodes.
+    overloads : mapping of int to int
+        Slot address to index of the overload.
+    threads : mapping of int to str
+        Thread ident to name.
+    ns_per_tick : float
+        Rate of the clock.
+
+    Returns
+    -------
+    Folded
+        Contexts in an order where parents come first, and sums per overload in which
+        every moment is counted once under recursion.
+    """
+    folded = Folded()
+    drafts = _draft_nodes(records, overloads, threads, ns_per_tick, folded)
+    _draft_edges(drafts, edges, ns_per_tick)
+    _balance(drafts, records, edges, ns_per_tick, folded)
+    _sum_inclusive(drafts)
+    _sum_overloads(drafts, folded)
+    folded.contexts = _freeze(drafts)
+    return folded
+
+
+def _draft_nodes(
+    records: list[NodeRecord],
+    overloads: Mapping[int, int],
+    threads: Mapping[int, str],
+    ns_per_tick: float,
+    folded: Folded,
+) -> list[_Draft]:
+    drafts = []
+    for number, record in enumerate(records):
+        own = record.inclusive_ticks - record.child_ticks
+        draft = _Draft(
+            kind=_PSEUDO_KINDS.get(record.slot, "overload"),
+            parent=record.parent,
+            overload=overloads.get(record.slot, -1),
+            via=call_site(record.code),
+            calls=record.calls,
+            errors=record.errors,
+            in_flight=record.in_flight,
+            exclusive_ns=round(own * ns_per_tick),
+            dispatch_ns=round(record.dispatch_ticks * ns_per_tick),
+        )
+        if draft.kind == "thread":
+            draft.exclusive_ns = 0
+            draft.label = threads.get(
+                record.thread_ident, f"thread {record.thread_ident}"
+            )
+        elif number == LOST_NODE:
+            draft.kind, draft.label = "truncated", TRUNCATED
+        elif draft.kind == "overload" and draft.overload < 0:
+            folded.problems.append(f"context {number} names an unknown slot")
+        drafts.append(draft)
+    return drafts
+
+
+def call_site(code: object) -> CallSite | None:
+    """Return the place of a code object, None for anything else."""
+    if not isinstance(code, CodeType):
+        return None
+    name = getattr(code, "co_qualname", code.co_name)
+    return CallSite(code.co_filename, definition_line(code), name)
+
+
+def _draft_edges(
+    drafts: list[_Draft], edges: list[UfuncEdge], ns_per_tick: float
+) -> None:
+    unseen = None
+    for edge in edges:
+        parent = edge.parent
+        if parent == NO_NODE:
+            if unseen is None:
+                unseen = len(drafts)
+                drafts.append(_Draft("thread", NO_NODE, label=UNSEEN_THREADS))
+            parent = unseen
+        drafts.append(
+            _Draft(
+                "overload",
+                parent,
+                overload=edge.overload,
+                calls=edge.calls,
+                in_flight=edge.in_flight,
+                # What was called inside hangs beside it, under the same parent.
+                exclusive_ns=round((edge.ticks - edge.child_ticks) * ns_per_tick),
+            )
+        )
+
+
+def _balance(
+    drafts: list[_Draft],
+    records: list[NodeRecord],
+    edges: list[UfuncEdge],
+    ns_per_tick: float,
+    folded: Folded,
+) -> None:
+    """Account for children's time that is in no child of the tree.
+
+    That is the time of calls whose context did not fit. Anything else would be a fault
+    of the engine, and is reported.
+    """
+    below: dict[int, int] = defaultdict(int)
+    for record in records:
+        if record.parent != NO_NODE:
+            below[record.parent] += record.inclusive_ticks + record.dispatch_ticks
+    for edge in edges:
+        below[edge.parent] += edge.ticks - edge.child_ticks
+    for number, record in enumerate(records):
+        if number == LOST_NODE or drafts[number].kind == "thread":
+            continue
+        missing = record.child_ticks - below[number]
+        if missing > 0 and len(records) > LOST_NODE + 1 and _is_truncated(drafts):
+            drafts.append(
+                _Draft(
+                    "truncated",
+                    number,
+                    label=TRUNCATED,
+                    exclusive_ns=round(missing * ns_per_tick),
+                )
+            )
+        elif missing:
+            drafts[number].exclusive_ns += round(missing * ns_per_tick)
+            folded.problems.append(
+                f"the children of context {number} are {missing} ticks short"
+            )
+
+
+def _is_truncated(drafts: list[_Draft]) -> bool:
+    return any(draft.parent == LOST_NODE for draft in drafts)
+
+
+def _sum_inclusive(drafts: list[_Draft]) -> None:
+    for draft in drafts:
+        draft.inclusive_ns = draft.exclusive_ns
+    for draft in _children_first(drafts):
+        if draft.parent != NO_NODE:
+            drafts[draft.parent].inclusive_ns += draft.inclusive_ns + draft.dispatch_ns
+
+
+def _children_first(drafts: list[_Draft]) -> list[_Draft]:
+    """Return the drafts with every child before its parent.
+
+    Only drafts added for ufunc edges break the rule that a parent has the smaller
+    number, and only as leaves or as the one root of unseen threads.
+    """
+    depths = [0] * len(drafts)
+    for number, draft in enumerate(drafts):
+        if draft.parent != NO_NODE:
+            depths[number] = depths[draft.parent] + 1
+    order = sorted(range(len(drafts)), key=lambda number: -depths[number])
+    return [drafts[number] for number in order]
+
+
+def _sum_overloads(drafts: list[_Draft], folded: Folded) -> None:
+    """Sum per overload; inclusive time only where no ancestor is the same overload."""
+    above: list[frozenset[int]] = []
+    for draft in drafts:
+        outer: frozenset[int] = frozenset()
+        if draft.parent != NO_NODE:
+            outer = above[draft.parent]
+        if draft.overload < 0:
+            above.append(outer)
+            continue
+        totals = folded.totals[draft.overload]
+        totals.calls += draft.calls
+        totals.errors += draft.errors
+        totals.in_flight += draft.in_flight
+        totals.exclusive_ns += draft.exclusive_ns
+        totals.dispatch_ns += draft.dispatch_ns
+        if draft.overload not in outer:
+            totals.inclusive_ns += draft.inclusive_ns
+            outer = outer | {draft.overload}
+        above.append(outer)
+        folded.in_flight += draft.in_flight
+
+
+def _freeze(drafts: list[_Draft]) -> tuple[ContextNode, ...]:
+    """Return the tree without nodes that hold nothing, renumbered.
+
+    The calls below LOST_NODE are in the sums of their overloads; their time is in the
+    tree as "truncated" children of where it was spent.
+    """
+    kept: dict[int, int] = {}
+    nodes: list[ContextNode] = []
+    needed = _needed(drafts)
+    for number, draft in enumerate(drafts):
+        if number not in needed:
+            continue
+        kept[number] = len(nodes)
+        nodes.append(
+            ContextNode(
+                kind=draft.kind,
+                parent=kept[draft.parent] if draft.parent != NO_NODE else -1,
+                overload=draft.overload,
+                via=draft.via,
+                label=draft.label,
+                calls=draft.calls,
+                errors=draft.errors,
+                inclusive_ns=draft.inclusive_ns,
+                exclusive_ns=draft.exclusive_ns,
+                dispatch_ns=draft.dispatch_ns,
+            )
+        )
+    return tuple(nodes)
+
+
+def _needed(drafts: list[_Draft]) -> set[int]:
+    needed: set[int] = set()
+    for number in range(len(drafts) - 1, -1, -1):
+        draft = drafts[number]
+        lost = number == LOST_NODE or draft.parent == LOST_NODE
+        holds = draft.calls or draft.in_flight or draft.exclusive_ns
+        if not lost and (holds or number in needed):
+            needed.add(number)
+            if draft.parent != NO_NODE:
+                needed.add(draft.parent)
+    return needed
