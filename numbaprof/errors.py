@@ -12,6 +12,7 @@
     +-- FormatError        (ValueError)       a file is not a profile we can read
     +-- MergeError         (ValueError)       two profiles that cannot be added
     +-- SaveError          (OSError)          a profile could not be written
+    +-- ProgramError       (RuntimeError)     the program to run cannot be found
     +-- InvariantError     (AssertionError)   a profile does not add up: our mistake
 
     NumbaprofWarning (UserWarning)            carries a slug, see docs/messages.md
@@ -28,6 +29,7 @@ __all__ = [
     "NumbaprofError",
     "NumbaprofWarning",
     "OptionError",
+    "ProgramError",
     "SaveError",
     "SessionStateError",
     "TargetError",
@@ -73,6 +75,22 @@ class MergeError(NumbaprofError, ValueError):
 
 class SaveError(NumbaprofError, OSError):
     """A profile could not be written; ``errno`` and ``filename`` say why and where."""
+
+
+class ProgramError(NumbaprofError, RuntimeError):
+    """The program that ``numbaprof run`` was given cannot be found.
+
+    Parameters
+    ----------
+    message : str
+        As Python itself would say it.
+    exit_code : int
+        The exit code Python itself would have had.
+    """
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class InvariantError(NumbaprofError, AssertionError):

@@ -297,10 +297,10 @@ class Session:
             unattached=_unattached(dispatch.records),
             hook_errors=(
                 *dispatch.errors.messages(),
-                *compiles.hook_errors(),
+                *compiles.hook_errors,
                 *folded.problems,
             ),
-            unrestored=(*dispatch.unrestored, *compiles.unrestored()),
+            unrestored=(*dispatch.unrestored, *compiles.unrestored),
         )
         run = ProcessRun(
             environment=self._environment(clock),

@@ -27,6 +27,7 @@ MESSAGES = Path(__file__).parent.parent / "docs" / "messages.md"
 
 
 def found(slug, result):
+    """Keep the findings of one kind."""
     return [finding for finding in find(result) if finding.slug == slug]
 
 
@@ -36,6 +37,7 @@ def cheap(**changes):
 
 
 def arrays_of(number, **changes):
+    """Make overloads that differ in dtype."""
     return [
         make_overload(args=(array(f"dtype{index}"),), **changes)
         for index in range(number)
@@ -43,6 +45,7 @@ def arrays_of(number, **changes):
 
 
 def tuples_of(*lengths, **changes):
+    """Make overloads that differ in the length of a tuple."""
     return [
         make_overload(
             args=(make_arg("tuple", kind="tuple", items=(scalar(),) * length),),
@@ -53,6 +56,7 @@ def tuples_of(*lengths, **changes):
 
 
 def closures(number, **changes):
+    """Make overloads of as many closures of one source."""
     function = {"qualname": "make.<locals>.kern"} | changes.pop("function", {})
     return [
         make_overload(make_function(**function, instance=index), **changes)
@@ -61,6 +65,7 @@ def closures(number, **changes):
 
 
 def with_overhead(overhead_ns, *overloads, **changes):
+    """Make a profile whose measuring adds so many ns to a call."""
     environment = make_environment(overhead_ns=overhead_ns)
     return make_result(
         *overloads, processes=(make_process(environment=environment),), **changes
@@ -71,6 +76,7 @@ REFLECTED = make_arg("reflected list(int64)", name="xs", kind="reflected list")
 
 
 def stencil_events(number, **changes):
+    """Make compilations of one stencil for the same types."""
     return tuple(make_event(**({"kind": "stencil"} | changes)) for _ in range(number))
 
 

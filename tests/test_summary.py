@@ -27,6 +27,7 @@ from numbaprof.summary import (
 
 
 def parts_of(summary):
+    """Add up the six parts of the wall time."""
     return (
         summary.compile_ns
         + summary.cache_load_ns
@@ -170,7 +171,7 @@ def test_compile_totals_tell_import_cache_and_failure_apart():
 
 
 def test_sites_are_grouped_by_importing_module_and_by_line():
-    """Import time goes to the module being imported, the rest to the caller's module."""
+    """Import time goes to the imported module, the rest to the caller's."""
     line = make_site(7)
     result = make_result(
         events=(

@@ -15,19 +15,23 @@ from numbaprof.why import compare_args, explain_overloads, is_generated
 
 
 def omitted(name="k", value="2"):
+    """Make the type of an argument that was left out."""
     return make_arg(f"omitted({value})", name=name, kind="omitted", value=value)
 
 
 def literal(value):
+    """Make the type of an argument whose value is part of its type."""
     return make_arg(f"Literal[int]({value})", kind="literal", value=value)
 
 
 def tuple_of(*items):
+    """Make the type of a tuple."""
     text = f"({', '.join(item.text for item in items)})"
     return make_arg(text, kind="tuple", items=items)
 
 
 def typed_dict(key, value="float64"):
+    """Make the type of a typed dict."""
     items = (scalar(key, name=""), scalar(value, name=""))
     return make_arg(f"Dict[{key}, {value}]", kind="typed dict", items=items)
 

@@ -80,9 +80,12 @@ PRIVATE_NAMES: tuple[str, ...] = (
 COMPILE_EVENT = "numba:compile"
 PASS_EVENT = "numba:run_pass"
 STENCIL_TYPES_AT = 6
-"""``_stencil_wrapper(self, result, sigret, return_type, typemap, calltypes, *args)``."""
+"""``(self, result, sigret, return_type, typemap, calltypes, *types)``."""
 
 Outcome = Literal["compile", "cache_load"]
+Lookups = Literal["apart", "decide", "part"]
+"""Looks into the cache during some work: events of their own, or a hit makes the whole
+work a load, or they are a part of the work whatever they find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +109,37 @@ Describe = Callable[[], Work]
 class Watcher(Protocol):
     """Who wants to know. A token is any object; the same one comes at the end."""
 
-    def begin(self, token: object, outcome: Outcome | None) -> None:
-        """Work begins in this thread; with None it is only expected to."""
+    def begin(
+        self, token: object, outcome: Outcome | None, lookups: Lookups = "apart"
+    ) -> None:
+        """Take note that work begins; with None it is only expected to.
+
+        A look into the cache by work that is only expected decides what it is.
+        """
 
     def end(self, token: object, describe: Describe, failed: bool) -> None:
-        """Work ends; if it never really began, nothing has happened."""
+        """Take note that work ends; if it never really began, nothing happened."""
 
     def advance(self) -> None:
-        """Whatever was expected in this thread is now really being compiled."""
+        """Take note that what this thread expected is now being compiled."""
 
     def add_passes(self, passes: tuple[tuple[str, int], ...]) -> None:
-        """The innermost work of this thread reports its passes."""
+        """Take the pass times of the innermost work of this thread."""
 
     def look_up(self, token: object) -> None:
-        """A look into the cache begins, for expected work or on its own account."""
+        """Take note that a look into the cache begins."""
 
     def looked_up(self, token: object, result: Any, describe: Describe) -> None:
-        """The look is over; ``result`` is None for a miss."""
+        """Take note that the look is over; ``result`` is None for a miss."""
 
     def lookup_failed(self, token: object, describe: Describe) -> None:
-        """The look ended with an exception."""
+        """Take note that the look ended with an exception."""
 
     def claim(self, result: Any, dispatcher: Any, kind: str) -> None:
-        """What was just loaded goes into this dispatcher."""
+        """Take note that what was just loaded goes into this dispatcher."""
 
     def same_function(self, thing: Any, known: Any) -> None:
-        """Two objects stand for one function; ``known`` has the identity."""
+        """Take note that both stand for one function, which ``known`` names."""
 
 
 class CompilePoints:
@@ -193,7 +201,7 @@ class CompilePoints:
 # --------------------------------------------------------------------------- listeners
 
 
-class _Listener(numba_event.Listener):  # type: ignore[misc]
+class _Listener(numba_event.Listener):
     """A listener whose errors stay with us; Numba would pass them to the program."""
 
     def __init__(self, watcher: Watcher, errors: HookErrors) -> None:
@@ -202,7 +210,7 @@ class _Listener(numba_event.Listener):  # type: ignore[misc]
 
     def notify(self, event: Any) -> None:
         try:
-            super().notify(event)
+            super().notify(event)  # type: ignore[no-untyped-call]
         except Exception as error:
             self.errors.add(f"listener of {event.kind}", error)
 
@@ -250,17 +258,20 @@ def _points(watcher: Watcher) -> list[Point]:
     """Return (class, method, before, after) of every hook."""
 
     def work(
-        owner: type, name: str, outcome: Outcome | None, make: Callable[..., Work]
+        owner: type,
+        name: str,
+        make: Callable[..., Work],
+        outcome: Outcome | None = None,
+        lookups: Lookups = "apart",
     ) -> Point:
         def before(args: Any, kwargs: Any) -> None:
-            watcher.begin(args, outcome)
+            watcher.begin(args, outcome, lookups)
 
         def after(args: Any, kwargs: Any, result: Any, failed: bool) -> None:
             def describe() -> Work:
-                return make(args, kwargs, None if failed else result, _text(result))
-
-            def _text(outcome: Any) -> str:
-                return error_text(outcome) if failed else ""
+                if failed:
+                    return make(args, kwargs, None, error_text(result))
+                return make(args, kwargs, result, "")
 
             watcher.end(args, describe, failed)
 
@@ -292,32 +303,28 @@ def _points(watcher: Watcher) -> list[Point]:
         watcher.same_function(args[0].gufunc_builder, args[0])
 
     def name_ufunc(args: Any, kwargs: Any, result: Any, failed: bool) -> None:
-        # Of the parallel targets; with the others the ufunc is inside DUFunc or GUFunc.
-        if isinstance(args[0], ParallelUFuncBuilder | ParallelGUFuncBuilder):
-            if not failed:
-                watcher.same_function(result, args[0])
+        # A GUFunc keeps its builder's ufunc inside; others hand it to the program.
+        is_inside = type(args[0]) is GUFuncBuilder
+        if not (failed or is_inside):
+            watcher.same_function(result, args[0])
 
     return [
         (Cache, "load_overload", look_up, looked_up),
         (_DispatcherBase, "add_overload", claim, None),
-        work(DUFunc, "_compile_for_argtys", None, _kernel),
-        work(_BaseUFuncBuilder, "add", None, _kernel),
-        *(
-            work(builder, "build", "compile", _wrapper)
-            for builder in (
-                UFuncBuilder,
-                GUFuncBuilder,
-                ParallelUFuncBuilder,
-                ParallelGUFuncBuilder,
-            )
-        ),
+        work(DUFunc, "_compile_for_argtys", _kernel),
+        work(_BaseUFuncBuilder, "add", _kernel),
+        work(UFuncBuilder, "build", _wrapper, "compile"),
+        work(GUFuncBuilder, "build", _wrapper, "compile", "decide"),
+        work(ParallelUFuncBuilder, "build", _wrapper, "compile"),
+        # Its outer, parallel half is never cached.
+        work(ParallelGUFuncBuilder, "build", _wrapper, "compile", "part"),
         (GUFunc, "add", name_builder, None),
         (GUFunc, "_compile_for_argtys", name_builder, None),
         (UFuncBuilder, "build_ufunc", None, name_ufunc),
         (GUFuncBuilder, "build_ufunc", None, name_ufunc),
-        work(CFunc, "compile", None, _cfunc),
+        work(CFunc, "compile", _cfunc),
         (CFunc, "_compile_uncached", None, note_passes),
-        work(StencilFunc, "_stencil_wrapper", "compile", _stencil),
+        work(StencilFunc, "_stencil_wrapper", _stencil, "compile"),
     ]
 
 
@@ -395,7 +402,7 @@ _PREAMBLE = re.compile(r"Failed in .* pipeline \(step: .*\)$")
 
 
 def error_text(error: Any) -> str:
-    """Return ``TypingError: Unknown attribute ...``: the first line that says something.
+    """Return ``TypingError: Unknown attribute ...``: the first line that says a thing.
 
     Numba's own first line only names the compiler's step; colours are taken out.
     """
