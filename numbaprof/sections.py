@@ -358,11 +358,13 @@ def render_reasons(
         if len(functions) > 1:
             count += f" of {len(functions)} functions"
         lines.append(((title, "name"), (f"  {count}, {locate(min(functions))}", "dim")))
+        pairs = []
         for index in group[:REASONS_PER_FUNCTION]:
             overload = result.overloads[index]
             name = names[overload.function] if len(functions) > 1 else ""
             label = (name + overload.signature) or overload.kind
-            lines += _render_reason(label, sentences[index], width)
+            pairs.append((label, sentences[index]))
+        lines += _render_pairs(pairs, width)
         n_lines += min(len(group), REASONS_PER_FUNCTION)
         if len(group) > REASONS_PER_FUNCTION:
             left = len(group) - REASONS_PER_FUNCTION
@@ -371,20 +373,19 @@ def render_reasons(
     return lines
 
 
-def _render_reason(label: str, sentence: str, width: int) -> list[Line]:
-    """Put the reason beside the signature if the signature is short, else below."""
-    room = min(36, width // 3)
-    if len(label) > room:
-        return [
-            *(((f"  {part}", ""),) for part in fold(label, width - 2)),
-            *paragraph(sentence, width, style="dim", indent=6),
-        ]
-    first, *others = fold(sentence, width - room - 4, indent=0)
-    pad = " " * (room + 4)
-    return [
-        ((f"  {label:<{room}}  ", ""), (first, "dim")),
-        *(((pad + other, "dim"),) for other in others),
-    ]
+def _render_pairs(pairs: list[tuple[str, str]], width: int) -> list[Line]:
+    """Put reasons beside signatures if all of these are short, else below each."""
+    room = max(len(label) for label, _ in pairs)
+    lines: list[Line] = []
+    for label, sentence in pairs:
+        if room > width * 0.45:
+            lines += [((f"  {part}", ""),) for part in fold(label, width - 2)]
+            lines += paragraph(sentence, width, style="dim", indent=6)
+            continue
+        first, *others = fold(sentence, width - room - 4, indent=0)
+        lines.append(((f"  {label:<{room}}  ", ""), (first, "dim")))
+        lines += [((" " * (room + 4) + other, "dim"),) for other in others]
+    return lines
 
 
 # -- details ---------------------------------------------------------------------------

@@ -248,8 +248,11 @@ def payback_calls(overload: OverloadStats) -> int | None:
     Returns
     -------
     int or None
-        None if the overload was not compiled in this profile or has no mean.
+        None if the overload was not compiled in this profile, has no mean, or runs
+        where its time is not seen (a generator) or not its own (an objmode block).
     """
+    if overload.kind in ("generator", "objmode body"):
+        return None
     if not overload.compile_ns or not overload.calls or not overload.inclusive_ns:
         return None
     return -(-overload.compile_ns * overload.calls // overload.inclusive_ns)

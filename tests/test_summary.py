@@ -240,7 +240,15 @@ def test_payback_is_compile_time_over_mean_rounded_up():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"calls": 0}, {"calls": None}, {"compile_ns": None}, {"mean_ns": 0}]
+    "changes",
+    [
+        {"calls": 0},
+        {"calls": None},
+        {"compile_ns": None},
+        {"mean_ns": 0},
+        {"kind": "generator"},
+        {"kind": "objmode body"},
+    ],
 )
 def test_payback_is_unknown_without_a_rate(changes):
     """Without calls, time or compilation there is nothing to divide."""
