@@ -135,10 +135,10 @@ class DispatchHook:
                 self._note(ufunc_patch.restore())
             for cfunc, original, ours, _ in reversed(self._cfuncs):
                 self._restore_cfunc(cfunc, original, ours)
-        _keep_while_active(
-            [patch.slot for patch, _ in self._entry_points],
-            [slot for patch, _ in self._ufuncs.values() for slot in patch.loops.values()],
-        )
+        slots: list[Slot | UfuncSlot] = [patch.slot for patch, _ in self._entry_points]
+        for loops, _ in self._ufuncs.values():
+            slots.extend(loops.loops.values())
+        _keep_occupied(self._engine, slots)
 
     def _note(self, problem: str | None) -> None:
         if problem:
@@ -543,18 +543,24 @@ _WRAPPED_KINDS = ("constructor", "method", "property")
 
 _IMMORTAL: list[UfuncSlot] = []
 """Slots whose address was handed out with a C callback's."""
-_ACTIVE: list[Slot | UfuncSlot] = []
+_OCCUPIED: list[tuple[Engine, Slot | UfuncSlot]] = []
 """Slots of ended sessions that a call was still inside of."""
 
 
-def _keep_while_active(slots: list[Slot], ufunc_slots: list[UfuncSlot]) -> None:
+def _keep_occupied(engine: Engine | None, slots: list[Slot | UfuncSlot]) -> None:
     """Keep slots alive that a running call will still write to; drop finished ones."""
-    everything: list[Slot | UfuncSlot] = [*_ACTIVE, *slots, *ufunc_slots]
-    _ACTIVE[:] = [slot for slot in everything if _active_calls(slot)]
+    if engine is not None:
+        _OCCUPIED.extend((engine, slot) for slot in slots)
+    in_use = {id(engine): engine.slots_in_use() for engine, _ in _OCCUPIED}
+    _OCCUPIED[:] = [
+        (engine, slot)
+        for engine, slot in _OCCUPIED
+        if slot.address in in_use[id(engine)] or _unmeasured_calls(slot)
+    ]
 
 
-def _active_calls(slot: Slot | UfuncSlot) -> int:
-    word = UfuncField.ACTIVE if _is_ufunc(slot) else SlotField.ACTIVE
+def _unmeasured_calls(slot: Slot | UfuncSlot) -> int:
+    word = UfuncField.ACTIVE if _is_ufunc(slot) else SlotField.UNMEASURED
     return int(slot.words[word])
 
 

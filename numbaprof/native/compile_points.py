@@ -391,9 +391,9 @@ def passes_of(cres: Any) -> tuple[tuple[str, int], ...]:
     """
     pipelines = (getattr(cres, "metadata", None) or {}).get("pipeline_times") or {}
     return tuple(
-        (name.partition("_")[2], round(sum(seconds) * NS_PER_S))
+        (name.partition("_")[2], round((begin + run + end) * NS_PER_S))
         for passes in pipelines.values()
-        for name, seconds in passes.items()
+        for name, (begin, run, end) in passes.items()
     )
 
 

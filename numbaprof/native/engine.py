@@ -32,6 +32,7 @@ popped without a trace.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,7 @@ from numbaprof.native.layout import (
     START_MINIMUM,
     TABLE_HEAD,
     WORD_BYTES,
+    Frame,
     Node,
     PseudoSlot,
     SlotField,
@@ -314,6 +316,20 @@ class Engine:
                 found.append((key - 1, calls, ticks, child, open_))
         return found
 
+    def slots_in_use(self) -> set[int]:
+        """Return the addresses of slots that some call will still write to.
+
+        Any call that has a frame, of this session or an earlier one, in any thread.
+        """
+        found = set()
+        for thread in self._threads():
+            depth = thread[Thread.DEPTH]
+            if depth > 0:
+                size = depth * Frame.SIZE
+                frames = (ctypes.c_int64 * size).from_address(thread[Thread.FRAMES])
+                found.update(frames[Frame.SLOT :: Frame.SIZE])
+        return found
+
     # -- memory -----------------------------------------------------------------------
 
     def _new_thread_table(self) -> int:
@@ -348,19 +364,22 @@ class Engine:
         for code in codes:
             ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(code))
 
-    def _thread_idents(self) -> dict[int, int]:
-        """Map root nodes of this session to the ident of their thread."""
+    def _threads(self) -> Iterator[Any]:
+        """Yield the words of every thread's block."""
         table = self.state[State.TABLE]
         size = ctypes.c_int64.from_address(table).value + 1
         pairs = (ctypes.c_int64 * (TABLE_HEAD + 2 * size)).from_address(table)
-        idents = {}
-        for position in range(size):
-            address = pairs[TABLE_HEAD + 2 * position + 1]
+        for address in pairs[TABLE_HEAD + 1 :: 2]:
             if address:
-                thread = (ctypes.c_int64 * Thread.SIZE).from_address(address)
-                if thread[Thread.ROOT_EPOCH] == self._epochs:
-                    idents[thread[Thread.ROOT_NODE]] = thread[Thread.IDENT]
-        return idents
+                yield (ctypes.c_int64 * Thread.SIZE).from_address(address)
+
+    def _thread_idents(self) -> dict[int, int]:
+        """Map root nodes of this session to the ident of their thread."""
+        return {
+            thread[Thread.ROOT_NODE]: thread[Thread.IDENT]
+            for thread in self._threads()
+            if thread[Thread.ROOT_EPOCH] == self._epochs
+        }
 
 
 def _calloc(words: int) -> int:

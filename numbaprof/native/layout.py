@@ -18,6 +18,7 @@ __all__ = [
     "LOST_NODE",
     "MAX_DEPTH",
     "MAX_NODES",
+    "NEAR_BYTES",
     "NO_NODE",
     "NS_SHIFT",
     "RESERVED_NODES",
@@ -92,8 +93,10 @@ class Frame(enum.IntEnum):
     DISPATCHER = 7
     CODE = 8
     DISPATCH = 9
-    """Ticks of dispatching, once known."""
-    SIZE = 10
+    """Ticks of dispatching, once an overload has taken the frame over."""
+    STACK = 10
+    """Address of the C frame of ``dispatch``; see ``near`` in trampolines."""
+    SIZE = 11
 
 
 class Node(enum.IntEnum):
@@ -118,7 +121,8 @@ class SlotField(enum.IntEnum):
     ORIG_FN = 0
     ORIG_SELF = 1
     DISPATCHER = 2
-    ACTIVE = 3
+    UNMEASURED = 3
+    """Calls inside that have no frame on a shadow stack."""
     MIN = 4
     MAX = 5
     CACHE_PARENT = 6
@@ -173,6 +177,9 @@ MAX_NODES = 1 << 20
 """Address space for 72 MB of nodes and 16 MB of index; pages are used as they fill."""
 RESERVED_NODES = 1 << 16
 """Kept for the nodes below LOST_NODE once all others are used."""
+NEAR_BYTES = 4096
+"""Two C frames this close are on one thread's stack: between the stacks of two threads
+lies at least a guard page. What Numba's dispatcher puts between them is a few hundred."""
 MAX_DEPTH = 1 << 16
 """Frames per thread; deeper calls run unmeasured."""
 NS_SHIFT = 20

@@ -24,7 +24,7 @@ from numbaprof.native.cpython_api import (
     MethodDef,
 )
 from numbaprof.native.engine import Engine, Slot, UfuncSlot
-from numbaprof.native.layout import SlotField, UfuncField
+from numbaprof.native.layout import UfuncField
 
 __all__ = ["EntryPointPatch", "TypeCallPatch", "UfuncPatch", "is_patched"]
 
@@ -99,11 +99,6 @@ class EntryPointPatch:
     def is_alive(self) -> bool:
         """Whether the entry point still exists."""
         return self._entry_point() is not None
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a call is inside; then the slot must outlive the patch."""
-        return bool(self.slot.words[SlotField.ACTIVE])
 
     def restore(self) -> str:
         """Put the entry point back exactly; return "" or why that was not possible.
@@ -279,11 +274,6 @@ class UfuncPatch:
             self.loops[index] = slot
             fresh.append(index)
         return fresh
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a call is inside one of the loops."""
-        return any(slot.words[UfuncField.ACTIVE] for slot in self.loops.values())
 
     def restore(self) -> str:
         """Put every loop back; return "" or which ones somebody else changed."""

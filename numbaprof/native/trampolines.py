@@ -6,6 +6,7 @@ under which lock; here each function says what the function it emits does.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from numbaprof.native.layout import (
     INITIAL_FRAMES,
     LOST_NODE,
     MAX_DEPTH,
+    NEAR_BYTES,
     NO_NODE,
     NS_SHIFT,
     RESERVED_NODES,
@@ -82,6 +84,9 @@ class _Builder:
         self.caller = layouts.caller
         self.state = const(state).inttoptr(PTR)
         self.clock = clocks.emit_read(self.module, clock)
+        self.frame_address = self.module.declare_intrinsic(
+            "llvm.frameaddress", (PTR,), ir.FunctionType(PTR, (ir.IntType(32),))
+        )
         self.leading_zeros = self.module.declare_intrinsic(
             "llvm.ctlz", (WORD,), ir.FunctionType(WORD, (WORD, emit.BIT))
         )
@@ -191,7 +196,10 @@ class _Builder:
             "==", builder.load(node, typ=WORD), const(NO_NODE)
         )
         with builder.if_then(orphan):
-            builder.store(builder.call(self.root_node, (thread,)), node)
+            builder.store(load_word(builder, thread, Thread.ROOT_NODE), node)
+            known = load_word(builder, thread, Thread.ROOT_EPOCH)
+            with emit.unlikely(builder, builder.icmp_signed("!=", known, epoch)):
+                builder.store(builder.call(self.root_node, (thread,)), node)
         return builder.load(node, typ=WORD), builder.load(inside, typ=WORD)
 
     def _push(
@@ -201,6 +209,7 @@ class _Builder:
 
         Slot 0, no children, the parent's node, and the Python caller unless the parent
         was entered in the very same interpreter frame: then compiled code is calling.
+        The caller of this sets DISPATCHER and T0.
         """
         epoch = load_word(builder, self.state, State.EPOCH)
         parent, inside = self._parent(builder, thread, depth, epoch)
@@ -210,12 +219,10 @@ class _Builder:
         for field, value in (
             (Frame.SLOT, const(0)),
             (Frame.CHILD, const(0)),
-            (Frame.DISPATCH, const(0)),
             (Frame.NODE, parent),
             (Frame.EPOCH, epoch),
             (Frame.INTERPRETER_FRAME, running),
             (Frame.CODE, builder.select(compiled, const(0), code)),
-            (Frame.DISPATCHER, const(0)),
         ):
             emit.store_word(builder, frame, field, value)
         emit.store_word(builder, thread, Thread.DEPTH, builder.add(depth, const(1)))
@@ -486,7 +493,7 @@ class _Builder:
         emit.store_word(builder, thread, Thread.ROOT_NODE, root)
         emit.store_word(builder, thread, Thread.ROOT_EPOCH, epoch)
         builder.ret(root)
-        return function
+        return self._cold(function)
 
     # -- calls ------------------------------------------------------------------------
 
@@ -512,6 +519,7 @@ class _Builder:
         frame = self._push(builder, thread, depth, tstate)
         owner = builder.ptrtoint(dispatcher, WORD)
         emit.store_word(builder, frame, Frame.DISPATCHER, owner)
+        emit.store_word(builder, frame, Frame.STACK, self._stack(builder))
         emit.store_word(builder, frame, Frame.T0, self.clock(builder))
         result = builder.call(original, (dispatcher, args, kws))
         left = load_word(builder, thread, Thread.DEPTH)
@@ -570,44 +578,62 @@ class _Builder:
         original = emit.callee(load_pointer(builder, slot, SlotField.ORIG_FN), _CALL)
         owner = load_pointer(builder, slot, SlotField.ORIG_SELF)
         arguments = (owner, args, kws)
-        emit.add_to_word(builder, slot, SlotField.ACTIVE, const(1))
 
         def unmeasured() -> None:
+            emit.add_to_word(builder, slot, SlotField.UNMEASURED, const(1))
             result = builder.call(original, arguments)
-            emit.add_to_word(builder, slot, SlotField.ACTIVE, const(-1))
+            emit.add_to_word(builder, slot, SlotField.UNMEASURED, const(-1))
             builder.ret(result)
 
         epoch = load_word(builder, self.state, State.EPOCH)
         with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
             unmeasured()
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
-            unmeasured()
-        depth = emit.variable(builder, WORD, "depth")
-        builder.store(load_word(builder, thread, Thread.DEPTH), depth)
-        dispatched = self._emit_take_over(builder, thread, depth, slot, epoch)
-        with emit.unlikely(builder, builder.not_(dispatched)):
-            above = builder.load(depth, typ=WORD)
-            room = self._room(builder, thread, above)
-            with emit.unlikely(builder, builder.not_(room)):
+        thread_at = emit.variable(builder, PTR, "thread.at")
+        level_at = emit.variable(builder, WORD, "level.at")
+        last = load_pointer(builder, self.state, State.LAST_THREAD)
+        builder.store(last, thread_at)
+        builder.store(const(NO_NODE), level_at)
+        with emit.likely(builder, builder.not_(_is_null(builder, last))):
+            self._emit_take_over(builder, last, level_at, slot, self._stack(builder))
+        missed = builder.icmp_signed(
+            "<", builder.load(level_at, typ=WORD), const(0)
+        )
+        with emit.unlikely(builder, missed):
+            tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+            thread = self._thread(builder, tstate)
+            with emit.unlikely(builder, _is_null(builder, thread)):
                 unmeasured()
-            self._push(builder, thread, above, tstate)
-        level = builder.load(depth, typ=WORD)
+            builder.store(thread, thread_at)
+            self._emit_take_over(builder, thread, level_at, slot, None)
+            fresh = builder.icmp_signed(
+                "<", builder.load(level_at, typ=WORD), const(0)
+            )
+            with builder.if_then(fresh):
+                depth = load_word(builder, thread, Thread.DEPTH)
+                room = self._room(builder, thread, depth)
+                with emit.unlikely(builder, builder.not_(room)):
+                    unmeasured()
+                pushed = self._push(builder, thread, depth, tstate)
+                emit.store_word(builder, pushed, Frame.DISPATCHER, const(0))
+                emit.store_word(builder, pushed, Frame.T0, const(0))
+                builder.store(depth, level_at)
+        thread = builder.load(thread_at, typ=PTR)
+        level = builder.load(level_at, typ=WORD)
         frame = self._frame(builder, thread, level)
         self._emit_enter_node(builder, frame, slot)
+        first = load_word(builder, frame, Frame.T0)
+        compiling = load_word(builder, frame, Frame.CHILD)
+        emit.store_word(builder, frame, Frame.CHILD, const(0))
         begin = self.clock(builder)
         emit.store_word(builder, frame, Frame.T1, begin)
-        first = load_word(builder, frame, Frame.T0)
-        first = builder.select(dispatched, first, begin)
+        # A frame nobody dispatched begins now; 0 is no reading of a clock that runs.
+        raw = builder.icmp_signed("==", first, const(0))
+        first = builder.select(raw, begin, first)
         emit.store_word(builder, frame, Frame.T0, first)
-        before = builder.sub(begin, first)
-        waited = builder.sub(before, load_word(builder, frame, Frame.CHILD))
+        waited = builder.sub(builder.sub(begin, first), compiling)
         emit.store_word(builder, frame, Frame.DISPATCH, waited)
-        emit.store_word(builder, frame, Frame.CHILD, const(0))
         result = builder.call(original, arguments)
         end = self.clock(builder)
-        emit.add_to_word(builder, slot, SlotField.ACTIVE, const(-1))
         emit.store_word(builder, thread, Thread.DEPTH, level)
         frame = self._frame(builder, thread, level)
         epoch = load_word(builder, self.state, State.EPOCH)
@@ -620,40 +646,48 @@ class _Builder:
             self._credit_parent(builder, thread, level, total)
         builder.ret(result)
 
+    def _stack(self, builder: ir.IRBuilder) -> Any:
+        """Emit the address of this C frame."""
+        zero = ir.Constant(ir.IntType(32), 0)
+        return builder.ptrtoint(builder.call(self.frame_address, (zero,)), WORD)
+
     def _emit_take_over(
         self,
         builder: ir.IRBuilder,
         thread: ir.Value,
-        depth: ir.Value,
+        level_at: ir.Value,
         slot: ir.Value,
-        epoch: ir.Value,
-    ) -> Any:
-        """Emit taking over the pending frame of this slot's dispatcher, if on top.
+        stack: ir.Value | None,
+    ) -> None:
+        """Emit storing the number of ``thread``'s top frame, if it is for this call.
 
-        Then ``*depth`` becomes the number of that frame; else it stays.
+        That is, if it is pending for this slot's dispatcher. With ``stack``, it is not
+        known yet whether ``thread`` is the one we are running in: it is, if the frame
+        was pushed from a C frame just above ours. This saves asking the interpreter.
         """
-        taken = emit.variable(builder, emit.BIT, "taken")
-        builder.store(ir.Constant(emit.BIT, 0), taken)
-        above = builder.load(depth, typ=WORD)
-        with emit.likely(builder, builder.icmp_signed(">", above, const(0))):
-            level = builder.sub(above, const(1))
+        depth = load_word(builder, thread, Thread.DEPTH)
+        level = builder.sub(depth, const(1))
+        with emit.likely(builder, builder.icmp_signed(">=", level, const(0))):
             top = self._frame(builder, thread, level)
-            mine = builder.and_(
-                builder.icmp_signed("==", load_word(builder, top, Frame.SLOT), const(0)),
-                builder.icmp_signed(
-                    "==",
-                    load_word(builder, top, Frame.DISPATCHER),
-                    load_word(builder, slot, SlotField.DISPATCHER),
-                ),
-            )
-            mine = builder.and_(
-                mine,
-                builder.icmp_signed("==", load_word(builder, top, Frame.EPOCH), epoch),
-            )
+            conditions = [
+                builder.icmp_signed("==", load_word(builder, top, field), value)
+                for field, value in (
+                    (Frame.SLOT, const(0)),
+                    (
+                        Frame.DISPATCHER,
+                        load_word(builder, slot, SlotField.DISPATCHER),
+                    ),
+                    (Frame.EPOCH, load_word(builder, self.state, State.EPOCH)),
+                )
+            ]
+            if stack is not None:
+                distance = builder.sub(load_word(builder, top, Frame.STACK), stack)
+                conditions.append(
+                    builder.icmp_unsigned("<", distance, const(NEAR_BYTES))
+                )
+            mine = functools.reduce(builder.and_, conditions)
             with emit.likely(builder, mine):
-                builder.store(level, depth)
-                builder.store(ir.Constant(emit.BIT, 1), taken)
-        return builder.load(taken, typ=emit.BIT)
+                builder.store(level, level_at)
 
     def _emit_enter_node(
         self, builder: ir.IRBuilder, frame: ir.Value, slot: ir.Value
@@ -736,6 +770,8 @@ class _Builder:
             (Frame.CODE, code),
             (Frame.NODE, node),
             (Frame.INTERPRETER_FRAME, const(0)),
+            (Frame.DISPATCHER, const(0)),
+            (Frame.DISPATCH, const(0)),
             (Frame.T0, now),
             (Frame.T1, now),
         ):
@@ -1023,6 +1059,7 @@ class _Builder:
                     begin = builder.add(load_word(builder, frame, Frame.T0), child)
                     emit.store_word(builder, frame, Frame.T1, begin)
                     emit.store_word(builder, frame, Frame.CHILD, const(0))
+                    emit.store_word(builder, frame, Frame.DISPATCH, const(0))
                 node = self._node(builder, load_word(builder, frame, Frame.NODE))
                 inside = builder.sub(now, load_word(builder, frame, Frame.T1))
                 waited = load_word(builder, frame, Frame.DISPATCH)
