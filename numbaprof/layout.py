@@ -99,8 +99,8 @@ def fold(text: str, width: int, *, indent: int = 2) -> list[str]:
     """Break text into lines of at most ``width`` characters.
 
     Breaks come at spaces, but not inside ``[...]``, so that ``float64[:, ::1]`` stays
-    whole where it can; a word that is too long breaks after ``(`` or ``.``, or anywhere
-    in the worst case. Lines after the first are indented.
+    whole where it can; a word that is too long breaks after ``(``, ``.``, ``/`` or
+    ``_``, or anywhere in the worst case. Lines after the first are indented.
     """
     whole = re.sub(
         r"\[[^\[\]]*\]", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text
@@ -124,7 +124,7 @@ def _break_word(word: str, width: int) -> list[str]:
     if len(word) <= width:
         return [word]
     pieces = []
-    for part in re.findall(r"[^(.]*[(.]+|[^(.]+", word):
+    for part in re.findall(r"[^(./_]*[(./_]+|[^(./_]+", word):
         chunks = [part[start : start + width] for start in range(0, len(part), width)]
         pieces += chunks
     return [pieces[0], *("\0" + piece for piece in pieces[1:])]

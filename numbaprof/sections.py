@@ -95,7 +95,7 @@ def render_header(result: ProfileResult, width: int) -> list[Line]:
     """Say what was run, where, with what, and how it was measured."""
     environment = result.processes[0].environment
     lines: list[str] = [
-        f"numbaprof {environment.numbaprof} · Python {environment.python} · "
+        f"numbaprof {environment.numbaprof} · {_name_python(environment.python)} · "
         f"numba {environment.numba} · llvmlite {environment.llvmlite} · "
         f"numpy {environment.numpy}",
         f"{' '.join(environment.command_line) or 'no command line'} · "
@@ -117,6 +117,11 @@ def render_header(result: ProfileResult, width: int) -> list[Line]:
     ]
     lines += _describe_processes(result)
     return [line for text in lines for line in paragraph(text, width, style="dim")]
+
+
+def _name_python(version: str) -> str:
+    """Name the interpreter, unless its version does already (``CPython 3.12.1``)."""
+    return version if version[:1].isalpha() else f"Python {version}"
 
 
 def _describe_clock(environment: Environment) -> str:
@@ -272,8 +277,9 @@ def _render_sites(summary: Summary, width: int) -> list[Line]:
         by_module[total.module, total.at_import].append(total)
     rows = []
     for module in summary.by_module[:SITES_SHOWN]:
-        where = "import of" if module.at_import else "calls from"
-        label = f"{where} {module.module or 'an unknown place'}"
+        label = module.module or "an unknown place"
+        if module.at_import:
+            label = f"import of {label}"
         time = format_duration(module.total_ns)
         count = format_count(module.events)
         sites = by_module[module.module, module.at_import]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numbaprof.model import (
         CallSite,
         CompileEvent,
+        ContextKind,
         ContextNode,
         FunctionId,
         OverloadStats,
@@ -316,6 +317,19 @@ def display_names(result: ProfileResult) -> dict[FunctionId, str]:
     return names
 
 
+_PARTS: dict[ContextKind, str] = {
+    "compile": "compile_ns",
+    "cache_load": "cache_load_ns",
+    "failed dispatch": "failed_dispatch_ns",
+    # Under way when the profile ended, and not yet at an overload.
+    "dispatching": "dispatch_ns",
+    # Compiled code that ran where it could not be told apart by overload or context.
+    "unattached": "kernel_ns",
+    "truncated": "kernel_ns",
+}
+"""Which part the exclusive time of a node belongs to; overloads are told by kind."""
+
+
 # -- parts -----------------------------------------------------------------------------
 
 
@@ -327,15 +341,11 @@ def _split(result: ProfileResult, *, main: bool) -> TimeSplit:
         if (contexts[root].label == MAIN_THREAD) is not main:
             continue
         totals["dispatch_ns"] += node.dispatch_ns
-        if node.kind == "compile":
-            totals["compile_ns"] += node.exclusive_ns
-        elif node.kind == "cache_load":
-            totals["cache_load_ns"] += node.exclusive_ns
-        elif node.kind == "failed dispatch":
-            totals["failed_dispatch_ns"] += node.exclusive_ns
-        elif node.kind == "overload":
+        part = _PARTS.get(node.kind)
+        if node.kind == "overload":
             kind = result.overloads[node.overload].kind
             part = "objmode_ns" if kind == "objmode body" else "kernel_ns"
+        if part is not None:
             totals[part] += node.exclusive_ns
     return TimeSplit(**totals)
 

@@ -20,6 +20,7 @@ __all__ = [
     "Change",
     "compare_args",
     "compiled_inside",
+    "eager_functions",
     "explain_overloads",
     "is_generated",
     "most_similar",
@@ -33,8 +34,6 @@ COST_OMITTED = 2
 COST_PROPERTY = 3
 COST_TYPE = 6
 COST_COUNT = 12
-
-FIRST_CALL = "first call"
 
 _STAR = "*"
 
@@ -66,18 +65,17 @@ def explain_overloads(result: ProfileResult) -> tuple[str, ...]:
     An overload of a function with explicit signatures receives *cast* arguments: what
     was passed may have been of another type.
     """
-    siblings = _count_siblings(result)
-    inside = compiled_inside(result)
+    circumstances = _Circumstances(
+        siblings=_count_siblings(result),
+        inside=compiled_inside(result),
+        eager=eager_functions(result),
+    )
     earlier: dict[FunctionId, list[OverloadStats]] = defaultdict(list)
     sentences = [""] * len(result.overloads)
     in_order = sorted(enumerate(result.overloads), key=lambda pair: pair[1].index)
     for position, overload in in_order:
         previous = earlier[overload.function]
-        sentence = _explain(overload, previous, siblings)
-        outer = inside.get((overload.function, overload.signature))
-        if outer is not None and sentence == FIRST_CALL:
-            sentence = f"called by `{outer.qualname}`, compiled with it"
-        sentences[position] = sentence
+        sentences[position] = _explain(overload, previous, circumstances)
         previous.append(overload)
     return tuple(sentences)
 
@@ -124,6 +122,15 @@ def compiled_inside(
     return inside
 
 
+def eager_functions(result: ProfileResult) -> frozenset[FunctionId]:
+    """Find functions whose overloads come from signatures in the decorator.
+
+    An overload's origin says so only if it was made before the profile began: while the
+    decorator runs, the function is not yet closed to other types.
+    """
+    return frozenset(info.function for info in result.dispatchers if info.eager)
+
+
 def source_of(function: FunctionId) -> tuple[str, str, str, int]:
     """Reduce an identity to its place in source: equal for closures of one factory."""
     return (function.module, function.qualname, function.file, function.line)
@@ -142,6 +149,16 @@ def is_generated(function: FunctionId) -> bool:
 # -- sentences -------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Circumstances:
+    """What a reason may depend on besides the arguments."""
+
+    siblings: dict[FunctionId, tuple[int, int]]
+    """Rank and number among the functions of the same source."""
+    inside: dict[tuple[FunctionId, str], FunctionId]
+    eager: frozenset[FunctionId]
+
+
 def _count_siblings(result: ProfileResult) -> dict[FunctionId, tuple[int, int]]:
     """Map each function to (its rank, how many) among functions of the same source."""
     groups: dict[tuple[str, str, str, int], list[FunctionId]] = defaultdict(list)
@@ -157,7 +174,7 @@ def _count_siblings(result: ProfileResult) -> dict[FunctionId, tuple[int, int]]:
 def _explain(
     overload: OverloadStats,
     earlier: Sequence[OverloadStats],
-    siblings: dict[FunctionId, tuple[int, int]],
+    circumstances: _Circumstances,
 ) -> str:
     if overload.internal or overload.origin == "internal":
         return "Numba's own helper"
@@ -167,14 +184,20 @@ def _explain(
         return "loop lifted out of an object mode function"
     if overload.origin == "none":
         return overload.not_countable_reason or "has no code of its own"
-    if overload.origin == "eager":
-        return "listed in the decorator; arguments of other types are cast to it"
+    if overload.origin == "eager" or overload.function in circumstances.eager:
+        return _explain_eager(overload)
     if not earlier:
-        return _explain_first(overload, *siblings[overload.function])
+        return _explain_first(overload, circumstances)
     return _explain_later(overload, earlier)
 
 
-def _explain_first(overload: OverloadStats, rank: int, n_siblings: int) -> str:
+def _explain_eager(overload: OverloadStats) -> str:
+    loaded = ", loaded from cache" if overload.origin == "cache" else ""
+    return f"listed in the decorator{loaded}; arguments of other types are cast to it"
+
+
+def _explain_first(overload: OverloadStats, circumstances: _Circumstances) -> str:
+    rank, n_siblings = circumstances.siblings[overload.function]
     if rank > 1:
         thing = "function of the same name" if is_generated(overload.function) else ""
         if not thing and "<locals>" in overload.function.qualname:
@@ -186,9 +209,10 @@ def _explain_first(overload: OverloadStats, rank: int, n_siblings: int) -> str:
         return "made by @cfunc"
     if overload.origin == "cache":
         return "first call, loaded from cache"
-    if overload.created_in_session:
-        return FIRST_CALL
-    return "first call, before profiling began"
+    if not overload.created_in_session:
+        return "first call, before profiling began"
+    outer = circumstances.inside.get((overload.function, overload.signature))
+    return "first call" if outer is None else f"compiled for `{outer.qualname}`"
 
 
 def _explain_later(overload: OverloadStats, earlier: Sequence[OverloadStats]) -> str:

@@ -22,6 +22,7 @@ from numbaprof.layout import Column, Row, fold, heading, tabulate, to_ascii, to_
             18,
             ["package.module(", "  int64)"],
         ),
+        ("a/long_file_name.py:1", 13, ["a/long_file_", "  name.py:1"]),
         ("abcdefghij", 4, ["abcd", "  ef", "  gh", "  ij"]),
     ],
 )

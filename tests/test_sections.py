@@ -114,6 +114,11 @@ def test_header_names_versions_command_clock_and_overhead():
         assert part in text
 
 
+def test_header_does_not_name_python_twice():
+    """The version may name the implementation itself."""
+    assert " · CPython 3.12.1 · " in header_of(python="CPython 3.12.1")
+
+
 def test_header_says_why_something_fell_back():
     """A backend with a reason is a fallback; one without is not worth a line."""
     text = header_of(
@@ -202,7 +207,7 @@ def test_compiling_says_how_long_when_and_by_whom():
     )
     assert "1.00 ms of it for 1 helper of Numba's own." in text
     assert "import of lib  script.py:40 in main" in text
-    assert "calls from __main__  script.py:40 in main" in text
+    assert "  __main__  script.py:40 in main" in text
 
 
 def test_compiling_is_silent_about_import_when_there_was_none():

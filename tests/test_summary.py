@@ -114,6 +114,33 @@ def test_objmode_block_is_python_not_kernel():
     assert (summary.kernel_ns, summary.objmode_ns, summary.rest_ns) == (20, 30, 80)
 
 
+def test_unfinished_and_unplaced_time_has_a_part():
+    """What was dispatching at the end, or ran without a context, is not Python."""
+    result = make_result(
+        wall_ns=100,
+        contexts=(
+            make_thread(),
+            make_node("dispatching", inclusive_ns=1),
+            make_node("unattached", inclusive_ns=20, dispatch_ns=3),
+            make_node("truncated", inclusive_ns=40),
+        ),
+    )
+    summary = summarize(result)
+    assert (summary.dispatch_ns, summary.kernel_ns, summary.rest_ns) == (4, 60, 36)
+
+
+def test_every_kind_of_context_is_accounted_for():
+    """A new kind of node must not fall into the rest unnoticed."""
+    from typing import get_args
+
+    from numbaprof.model import ContextKind
+
+    for kind in set(get_args(ContextKind)) - {"thread", "overload"}:
+        contexts = (make_thread(), make_node(kind, inclusive_ns=7))
+        summary = summarize(make_result(wall_ns=10, contexts=contexts))
+        assert summary.rest_ns == 3, kind
+
+
 def test_other_threads_do_not_shorten_the_rest():
     """Work in another thread happens beside the main thread's wall time."""
     result = make_result(

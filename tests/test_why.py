@@ -4,6 +4,7 @@ import pytest
 from builders import (
     array,
     make_arg,
+    make_dispatcher,
     make_event,
     make_function,
     make_overload,
@@ -227,6 +228,20 @@ def test_first_overload_says_where_it_came_from(changes, reason):
     assert explain_overloads(make_result(make_overload(**changes))) == (reason,)
 
 
+def test_closed_dispatcher_listed_its_signatures():
+    """While a decorator runs an overload's origin is not eager yet; the function is."""
+    result = make_result(
+        make_overload(args=(INT,)),
+        make_overload(args=(FLOAT,), origin="cache"),
+        dispatchers=(make_dispatcher(eager=True),),
+    )
+    assert explain_overloads(result) == (
+        "listed in the decorator; arguments of other types are cast to it",
+        "listed in the decorator, loaded from cache; arguments of other types are cast "
+        "to it",
+    )
+
+
 def test_later_overload_from_cache_is_not_called_compiled():
     """What was loaded from the cache was not compiled again."""
     result = make_result(
@@ -284,7 +299,7 @@ def test_function_compiled_for_another_one_names_it():
         make_overload("inner", calls=0),
         events=(make_event("outer"), make_event("inner", parent=0)),
     )
-    assert explain_overloads(result)[1] == "called by `outer`, compiled with it"
+    assert explain_overloads(result)[1] == "compiled for `outer`"
 
 
 def test_equal_arguments_have_no_changes():

@@ -84,7 +84,7 @@ def _advise_caching(info: DispatcherInfo | None, function: FunctionId) -> str:
 def find_overload_explosion(facts: Facts) -> Iterator[Finding]:
     """Find functions with needlessly many overloads."""
     for function, overloads in facts.by_function.items():
-        grown = [o for o in overloads if o.origin in ("compiled", "cache")]
+        grown = [o for o in overloads if not facts.is_listed(o)]
         cost_ns = _making_ns(grown)
         if len(grown) <= OVERLOAD_LIMIT or not facts.is_worth(cost_ns):
             continue
@@ -127,7 +127,7 @@ def _count_aspects(overloads: list[OverloadStats]) -> list[tuple[str, int]]:
 def find_tuple_length_explosion(facts: Facts) -> Iterator[Finding]:
     """Find functions compiled anew for each length of a tuple."""
     for function, overloads in facts.by_function.items():
-        grown = [o for o in overloads if o.origin in ("compiled", "cache")]
+        grown = [o for o in overloads if not facts.is_listed(o)]
         n_lengths = _count_lengths(grown)
         cost_ns = _making_ns(grown)
         if n_lengths < TUPLE_LENGTH_LIMIT or not facts.is_worth(cost_ns):
@@ -197,13 +197,13 @@ def find_never_called(facts: Facts) -> Iterator[Finding]:
                 ("never_called", len(overloads)),
                 ("overloads", total),
             ),
-            try_=_advise_removal(overloads),
+            try_=_advise_removal(facts, overloads),
         )
 
 
-def _advise_removal(overloads: list[OverloadStats]) -> str:
+def _advise_removal(facts: Facts, overloads: list[OverloadStats]) -> str:
     action = "do not compile before it is called"
-    if any(overload.origin == "eager" for overload in overloads):
+    if any(facts.is_listed(overload) for overload in overloads):
         action = "remove the signatures, so that types compile when first used"
     return f"{action}; keep what only other compiled code calls, which cannot be seen"
 

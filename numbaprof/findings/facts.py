@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from numbaprof.summary import display_names, is_internal, never_called
-from numbaprof.why import compiled_inside
+from numbaprof.why import compiled_inside, eager_functions
 
 if TYPE_CHECKING:
     from numbaprof.model import CompileEvent, FunctionId, OverloadStats, ProfileResult
@@ -58,6 +58,7 @@ class Facts:
         self.names = display_names(result)
         self.info = {info.function: info for info in result.dispatchers}
         self.inside = compiled_inside(result)
+        self.eager = eager_functions(result)
         self.never_called = frozenset(never_called(result))
         self.overloads = [o for o in result.overloads if not is_internal(o)]
         self.by_function: dict[FunctionId, list[OverloadStats]] = defaultdict(list)
@@ -70,6 +71,10 @@ class Facts:
     def is_worth(self, cost_ns: float) -> bool:
         """Tell whether a cost is large enough to speak of."""
         return cost_ns >= MIN_COST_NS and cost_ns >= MIN_SHARE * self.wall_ns
+
+    def is_listed(self, overload: OverloadStats) -> bool:
+        """Tell whether an overload comes from a signature in the decorator."""
+        return overload.origin == "eager" or overload.function in self.eager
 
     def is_run_complete(self, overload: OverloadStats) -> bool:
         """Tell whether all time spent in an overload is in its figures."""
