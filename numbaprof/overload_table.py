@@ -406,7 +406,7 @@ def _rows(
 ) -> list[Row]:
     names = display_names(result)
     rows: list[Row] = []
-    located: set[FunctionId] = set()
+    located: set[str] = set()
     for members in shown:
         for index in members:
             overload = result.overloads[index]
@@ -414,10 +414,9 @@ def _rows(
             label = label_overload(
                 overload, names[overload.function], is_child=is_child
             )
-            tail = ""
-            if not is_child and overload.function not in located:
-                tail = locate(overload.function)
-                located.add(overload.function)
+            place = locate(overload.function)
+            tail = "" if is_child or place in located else place
+            located.add(place)
             cells = [(col.cell(overload, notes), "") for col in columns.values()]
             cells.append((label, "dim" if is_child else "name"))
             rows.append(Row(tuple(cells), tail, indent=2 * is_child))

@@ -24,7 +24,7 @@ from numbaprof.wording import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numbaprof.analysis import SiteTotals, Summary
+    from numbaprof.analysis import Finding, SiteTotals, Summary
     from numbaprof.model import Environment, ProfileResult
 
 __all__ = [
@@ -45,6 +45,9 @@ BAR_WIDTH = 24
 REASONS_PER_FUNCTION = 8
 """Overloads of one function that are explained before the others are summed up: as many
 as :data:`numbaprof.findings.compiling.OVERLOAD_LIMIT` calls normal."""
+
+FINDINGS_PER_SLUG = 4
+"""Findings of one kind that are listed: the dearest say what the others would."""
 
 SITES_SHOWN = 6
 """Call sites and never-called overloads listed; the others are summed."""
@@ -248,7 +251,7 @@ def _describe_compiles(summary: Summary) -> list[str]:
         parts.append(f"{format_duration(compiles.compile_ns)} in {count}")
         if compiles.failures:
             parts[-1] += (
-                f" and {compiles.failures} that failed "
+                f" and {plural(compiles.failures, 'failed attempt')} "
                 f"({format_duration(compiles.failed_ns)})"
             )
     if compiles.cache_loads:
@@ -446,7 +449,8 @@ def render_findings(
         if finding.function is None or matches(finding.function, only)
     ]
     lines: list[Line] = []
-    for finding in findings[:top]:
+    shown, left = _take_findings(findings, top)
+    for finding in shown:
         first, *others = fold(f"{finding.message}.", width - 2, indent=0)
         lines.append((("● ", "slug"), (first, "")))
         lines += [((f"  {other}", ""),) for other in others]
@@ -455,11 +459,24 @@ def render_findings(
         lines += paragraph(
             text, width, style="try" if finding.try_ else "dim", indent=2
         )
-    left = findings[top:]
     if left:
         slugs = ", ".join(dict.fromkeys(finding.slug for finding in left))
         lines += paragraph(f"… and {len(left)} more ({slugs})", width, style="dim")
     return lines
+
+
+def _take_findings(
+    findings: list[Finding], top: int
+) -> tuple[list[Finding], list[Finding]]:
+    """Split into those shown and the others, so that no kind crowds out the rest."""
+    shown: list[Finding] = []
+    left: list[Finding] = []
+    seen: dict[str, int] = defaultdict(int)
+    for finding in findings:
+        seen[finding.slug] += 1
+        has_room = seen[finding.slug] <= FINDINGS_PER_SLUG and len(shown) < top
+        (shown if has_room else left).append(finding)
+    return shown, left
 
 
 def render_losses(result: ProfileResult, width: int) -> list[Line]:

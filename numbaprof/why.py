@@ -114,11 +114,12 @@ def compiled_inside(
     inside = {}
     events = result.compile_events
     for event in events:
+        key = (event.function, event.signature)
         outer = event
-        while outer.parent >= 0 and outer.function == event.function:
+        while outer.parent >= 0 and (outer.function, outer.signature) == key:
             outer = events[outer.parent]
-        if outer.function != event.function:
-            inside[event.function, event.signature] = outer.function
+        if (outer.function, outer.signature) != key:
+            inside[key] = outer.function
     return inside
 
 
@@ -212,7 +213,11 @@ def _explain_first(overload: OverloadStats, circumstances: _Circumstances) -> st
     if not overload.created_in_session:
         return "first call, before profiling began"
     outer = circumstances.inside.get((overload.function, overload.signature))
-    return "first call" if outer is None else f"compiled for `{outer.qualname}`"
+    if outer is None:
+        return "first call"
+    if outer == overload.function:
+        return "compiled for another overload of the same function"
+    return f"compiled for `{outer.qualname}`"
 
 
 def _explain_later(overload: OverloadStats, earlier: Sequence[OverloadStats]) -> str:

@@ -168,6 +168,17 @@ SILENT = {
     ("compile-exceeds-run", "loaded from cache"): lambda: make_result(
         cheap(origin="cache", cache_load_ns=100 * MILLISECOND)
     ),
+    ("compile-exceeds-run", "same-source-compiled says it"): lambda: make_result(
+        *closures(3)
+    ),
+    ("compile-exceeds-run", "recompiles-every-call says it"): lambda: make_result(
+        make_overload(kind="stencil"), events=stencil_events(3)
+    ),
+    ("never-called", "compiled for another overload of its own"): lambda: make_result(
+        make_overload(args=(scalar(name="*args"),)),
+        make_overload(args=(scalar("float64"),), calls=0),
+        events=(make_event(), make_event(signature="(float64)", parent=0)),
+    ),
     ("compile-failed", "nested attempt"): lambda: make_result(
         events=(make_event("f"), make_event("g", event="failed", parent=0))
     ),
@@ -397,13 +408,28 @@ def test_dispatch_advice_names_slow_arguments():
     assert "`rec` (record)" in advice
 
 
-def test_caching_is_not_advised_where_it_cannot_hit():
-    """A closure over compiled functions is told to move instead."""
+@pytest.mark.parametrize(
+    ("overload", "info", "advice"),
+    [
+        ({}, {}, "cache=True keeps the machine code"),
+        ({}, {"cache_enabled": True}, "the cache is on: compare"),
+        ({}, {"closure_functions": ("f",)}, "define it at module level"),
+        (
+            {},
+            {"cache_enabled": True, "closure_functions": ("f",)},
+            "make its cache hit, see cache-never-hits",
+        ),
+        ({"kind": "method"}, {}, "call it more often per process"),
+        ({"kind": "object mode"}, {}, "call it more often per process"),
+        ({"args": (make_arg(kind="jitclass"),)}, {}, "call it more often"),
+    ],
+)
+def test_caching_is_advised_only_where_it_can_hit(overload, info, advice):
+    """What Numba cannot keep between runs is not to be cached."""
     result = make_result(
-        make_overload(), dispatchers=(make_dispatcher(closure_functions=("f",)),)
+        make_overload(**overload), dispatchers=(make_dispatcher(**info),)
     )
-    advice = found("compile-exceeds-run", result)[0].try_
-    assert advice.startswith("define it at module level")
+    assert found("compile-exceeds-run", result)[0].try_.startswith(advice)
 
 
 def test_dearest_finding_comes_first_and_explanations_last():

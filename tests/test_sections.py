@@ -25,6 +25,7 @@ from builders import (
 from numbaprof.layout import to_text
 from numbaprof.model import BackendInfo, ClockInfo, Losses, ThreadSplit
 from numbaprof.sections import (
+    FINDINGS_PER_SLUG,
     LOSSES,
     REASONS_PER_FUNCTION,
     SITES_SHOWN,
@@ -202,7 +203,7 @@ def test_compiling_says_how_long_when_and_by_whom():
         )
     )
     assert text.startswith(
-        "103 ms in 2 compilations and 1 that failed (2.00 ms), 5.00 ms in 1 cache "
+        "103 ms in 2 compilations and 1 failed attempt (2.00 ms), 5.00 ms in 1 cache "
         "load; 100 ms of it while importing."
     )
     assert "1.00 ms of it for 1 helper of Numba's own." in text
@@ -325,6 +326,18 @@ def test_more_findings_are_counted_by_slug():
     result = make_result(*(make_overload(f"f{i}") for i in range(5)))
     text = to_text(render_findings(result, top=2, only=(), width=100))
     assert text.endswith("… and 3 more (compile-exceeds-run)")
+
+
+def test_one_kind_of_finding_does_not_crowd_out_the_others():
+    """The dearest few of a kind are listed, then the next kind."""
+    result = make_result(
+        *(make_overload(f"f{i}") for i in range(9)),
+        make_overload("unused", calls=0, compile_ns=20 * MILLISECOND),
+    )
+    text = to_text(render_findings(result, top=20, only=(), width=100))
+    assert text.count("[compile-exceeds-run]") == FINDINGS_PER_SLUG
+    assert "[never-called]" in text
+    assert text.endswith("… and 5 more (compile-exceeds-run)")
 
 
 def test_findings_of_functions_that_are_not_shown_are_left_out():

@@ -302,6 +302,17 @@ def test_function_compiled_for_another_one_names_it():
     assert explain_overloads(result)[1] == "compiled for `outer`"
 
 
+def test_function_compiled_for_its_own_wrapper_says_so():
+    """A jitclass method is compiled for the wrapper that Python calls."""
+    result = make_result(
+        make_overload(calls=0),
+        events=(make_event(signature="((int64,))"), make_event(parent=0)),
+    )
+    assert explain_overloads(result) == (
+        "compiled for another overload of the same function",
+    )
+
+
 def test_equal_arguments_have_no_changes():
     """Nothing changes from a type to itself."""
     assert compare_args((array(),), (array(),)) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from numbaprof.findings.facts import MIN_COST_NS, NS_PER_SECOND, Finding
@@ -34,6 +35,8 @@ SAME_SOURCE_LIMIT = 3
 
 def find_compile_exceeds_run(facts: Facts) -> Iterator[Finding]:
     """Find functions that took longer to compile than they ran."""
+    told = {function for group in _group_remade(facts) for function in group.functions}
+    told |= facts.repeated("stencil").keys()
     for function, overloads in facts.by_function.items():
         judged = [
             overload
@@ -41,6 +44,7 @@ def find_compile_exceeds_run(facts: Facts) -> Iterator[Finding]:
             if overload.calls
             and overload.compile_ns
             and facts.is_run_complete(overload)
+            and function not in told
         ]
         compile_ns = sum(overload.compile_ns or 0 for overload in judged)
         run_ns = sum(overload.inclusive_ns or 0 for overload in judged)
@@ -64,19 +68,32 @@ def find_compile_exceeds_run(facts: Facts) -> Iterator[Finding]:
                 ("calls", calls),
                 ("payback_calls", payback),
             ),
-            try_=_advise_caching(facts.info.get(function), function),
+            try_=_advise_caching(facts.info.get(function), judged),
         )
 
 
-def _advise_caching(info: DispatcherInfo | None, function: FunctionId) -> str:
+NEVER_CACHED_KINDS = ("constructor", "method", "property", "object mode", "stencil")
+NEVER_CACHED_ARGS = ("jitclass", "function")
+"""What Numba does not keep between runs: members of a jitclass, object mode code with
+its lifted loops, stencils, and whatever takes types that are new in every process."""
+
+
+def _advise_caching(info: DispatcherInfo | None, judged: list[OverloadStats]) -> str:
     if info is not None and info.cache_enabled:
+        if info.cache_reason or info.closure_functions:
+            return "make its cache hit, see cache-never-hits"
         return "the cache is on: compare with a second run, which should load it"
     if info is not None and info.closure_functions:
         return (
             "define it at module level, so that cache=True can keep it between runs: "
             "a closure over compiled functions never hits the cache"
         )
-    if is_generated(function):
+    if any(
+        is_generated(overload.function)
+        or overload.kind in NEVER_CACHED_KINDS
+        or any(arg.kind in NEVER_CACHED_ARGS for arg in overload.args)
+        for overload in judged
+    ):
         return "call it more often per process, or leave it interpreted"
     return "cache=True keeps the machine code between runs; or leave it interpreted"
 
@@ -180,7 +197,8 @@ def find_never_called(facts: Facts) -> Iterator[Finding]:
         total = len(facts.by_function[function])
         name = facts.names[function]
         subject = (
-            f"{len(overloads)} of {total} specializations of {name} were never called"
+            f"{len(overloads)} of {total} specializations of {name} "
+            f"{'was' if len(overloads) == 1 else 'were'} never called"
             if total > 1
             else f"{name} was never called"
         )
@@ -223,10 +241,45 @@ def _name_import(facts: Facts, overloads: list[OverloadStats]) -> str:
 
 def find_same_source_compiled(facts: Facts) -> Iterator[Finding]:
     """Find factories whose every product compiles the same source."""
-    groups: dict[tuple[str, str, str, int], set[FunctionId]] = defaultdict(set)
-    for function in facts.by_function:
+    for group in _group_remade(facts):
+        first = group.functions[0]
+        yield Finding(
+            slug="same-source-compiled",
+            function=first,
+            signature=group.signature,
+            message=(
+                f"same source compiled {group.times} times for {group.signature}: "
+                f"{first.qualname} is a new function each time, "
+                f"{format_duration(group.cost_ns)} of compiling in all"
+            ),
+            evidence=(
+                ("cost_s", group.cost_ns / NS_PER_SECOND),
+                ("functions", len(group.functions)),
+                ("times", group.times),
+            ),
+            try_=(
+                "make the function once and pass what differs as an argument, or keep "
+                "the made functions, for instance with functools.lru_cache"
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Remade:
+    """Functions of one source that compiled the same types again and again."""
+
+    functions: tuple[FunctionId, ...]
+    signature: str
+    """The one that was compiled most often."""
+    times: int
+    cost_ns: int
+
+
+def _group_remade(facts: Facts) -> Iterator[_Remade]:
+    groups: dict[tuple[str, str, str, int], list[FunctionId]] = defaultdict(list)
+    for function in sorted(facts.by_function):
         if not is_generated(function):
-            groups[source_of(function)].add(function)
+            groups[source_of(function)].append(function)
     for functions in groups.values():
         if len(functions) < SAME_SOURCE_LIMIT:
             continue
@@ -237,32 +290,10 @@ def find_same_source_compiled(facts: Facts) -> Iterator[Finding]:
             if overload.compile_ns and overload.origin in ("compiled", "eager")
         ]
         signatures = Counter(overload.signature for overload in compiled)
-        signature, times = max(
-            signatures.items(), key=lambda item: item[1], default=("", 0)
-        )
         cost_ns = sum(overload.compile_ns or 0 for overload in compiled)
-        if times < SAME_SOURCE_LIMIT or not facts.is_worth(cost_ns):
-            continue
-        first = min(functions)
-        yield Finding(
-            slug="same-source-compiled",
-            function=first,
-            signature=signature,
-            message=(
-                f"same source compiled {times} times for {signature}: {first.qualname} "
-                f"({first.file}:{first.line}) makes a new function each time, "
-                f"{format_duration(cost_ns)} of compiling in all"
-            ),
-            evidence=(
-                ("cost_s", cost_ns / NS_PER_SECOND),
-                ("functions", len(functions)),
-                ("times", times),
-            ),
-            try_=(
-                "make the function once and pass what differs as an argument, or keep "
-                "the made functions, for instance with functools.lru_cache"
-            ),
-        )
+        for signature, times in signatures.most_common(1):
+            if times >= SAME_SOURCE_LIMIT and facts.is_worth(cost_ns):
+                yield _Remade(tuple(functions), signature, times, cost_ns)
 
 
 def find_recompiles_every_call(facts: Facts) -> Iterator[Finding]:
@@ -276,9 +307,9 @@ def find_recompiles_every_call(facts: Facts) -> Iterator[Finding]:
             function=function,
             signature=events[0].signature,
             message=(
-                f"the stencil {facts.names[function]} compiled "
-                f"{plural(len(events), 'time')} again for the same types "
-                f"({format_duration(cost_ns)}): called from Python, it compiles on "
+                f"the stencil {facts.names[function]} was compiled "
+                f"{plural(len(events), 'more time')} for the same types, "
+                f"{format_duration(cost_ns)}: called from Python, it compiles on "
                 "every call"
             ),
             evidence=(("cost_s", cost_ns / NS_PER_SECOND), ("repeats", len(events))),
@@ -298,7 +329,7 @@ def find_duplicate_compile(facts: Facts) -> Iterator[Finding]:
             signature=events[0].signature,
             message=(
                 f"{facts.names[function]} was compiled "
-                f"{plural(len(events), 'time')} again for types it already had, "
+                f"{plural(len(events), 'more time')} for types it already had, "
                 f"{format_duration(cost_ns)}"
             ),
             evidence=(("cost_s", cost_ns / NS_PER_SECOND), ("repeats", len(events))),
