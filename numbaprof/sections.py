@@ -129,7 +129,9 @@ def _name_python(version: str) -> str:
 
 def _describe_clock(environment: Environment) -> str:
     clock = environment.clock
-    text = f"clock {clock.name} ±{clock.error_ppm:.2g} ppm"
+    # Two digits, and no exponent: a run of half a millisecond has 420 ppm.
+    error_ppm = float(f"{clock.error_ppm:.2g}")
+    text = f"clock {clock.name} ±{error_ppm:g} ppm"
     if clock.reason:
         text += f" ({clock.reason})"
     if math.isnan(environment.overhead_ns):

@@ -120,6 +120,12 @@ def test_header_does_not_name_python_twice():
     assert " · CPython 3.12.1 · " in header_of(python="CPython 3.12.1")
 
 
+def test_error_of_the_clock_has_two_digits_and_no_exponent():
+    """A very short run has a clock that is known to some hundred ppm."""
+    clock = ClockInfo("tsc", "", 1e9, 1.0, 423.456)
+    assert "clock tsc ±420 ppm" in header_of(clock=clock)
+
+
 def test_header_says_why_something_fell_back():
     """A backend with a reason is a fallback; one without is not worth a line."""
     text = header_of(
