@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,17 @@ from numbaprof.model import (
     HISTOGRAM_BUCKETS,
     ArgType,
     BackendInfo,
+    BoxingSplit,
     DispatcherInfo,
     FunctionId,
     Origin,
     OverloadKind,
     OverloadStats,
+    ThreadSplit,
 )
-from numbaprof.native import cfuncs, numba_api, patches
-from numbaprof.native.engine import Engine, Slot, UfuncSlot
+from numbaprof.native import boxing, cfuncs, numba_api, patches
+from numbaprof.native.boxing import BoxingField, BoxingSlot
+from numbaprof.native.engine import Engine, ParallelSlot, Slot, UfuncSlot
 from numbaprof.native.hooks import CallHook, HookErrors
 from numbaprof.native.layout import START_MINIMUM, SlotField, UfuncField
 
@@ -63,7 +67,9 @@ class Record:
     library: Callable[[], Any] | None = None
     """Weak reference to the code library, to find compiled callers at the end."""
     callers: set[str] = field(default_factory=set)
-    in_flight: int = 0
+    boxing: BoxingSlot | None = None
+    boxing_reason: str = "not asked for; see the option `detail`"
+    split: ParallelSlot | None = None
 
 
 class DispatchHook:
@@ -77,6 +83,9 @@ class DispatchHook:
         Shared with the other instruments, so that all name functions alike.
     reason : str, optional
         Why there is no engine.
+    detail : tuple of str, optional
+        Patterns of qualified names, with or without the module, of functions whose
+        calls are split into unboxing, kernel and boxing.
     """
 
     def __init__(
@@ -85,8 +94,10 @@ class DispatchHook:
         registry: numba_api.FunctionRegistry,
         *,
         reason: str = "",
+        detail: tuple[str, ...] = (),
     ) -> None:
         self._engine = engine
+        self._detail = detail
         self._registry = registry
         self._reason = reason
         self._type_call: patches.TypeCallPatch | None = None
@@ -275,7 +286,41 @@ class DispatchHook:
         self.records.append(record)
         self._remember_function(thing, function)
         definitions = getattr(cres.target_context, "_defns", None)
-        self._attach_entry_point(record, cres.entry_point, dispatcher, definitions)
+        self._attach_entry_point(
+            record,
+            cres.entry_point,
+            dispatcher,
+            definitions,
+            lambda slot: self._prepare(slot, thing, cres, record),
+        )
+
+    def _prepare(self, slot: Slot, thing: Any, cres: Any, record: Record) -> None:
+        """Put what was asked for between the trampoline and the wrapper."""
+        if self._engine is None:
+            return
+        options = getattr(thing, "targetoptions", None) or {}
+        if self._wants_detail(record):
+            try:
+                wrapper = boxing.TimedWrapper(
+                    cres, self._engine.clock, nogil=bool(options.get("nogil"))
+                )
+            except AttachError as error:
+                record.boxing_reason = str(error)
+            else:
+                record.boxing, record.boxing_reason = wrapper.slot, ""
+                slot.words[SlotField.ORIG_FN] = wrapper.address
+        if options.get("parallel"):
+            threads = numba_api.num_threads_function()
+            record.split = self._engine.split_by_threads(slot, threads)
+
+    def _wants_detail(self, record: Record) -> bool:
+        """Tell whether a pattern names the function, with or without its module."""
+        full = f"{record.function.module}.{record.function.qualname}"
+        return any(
+            fnmatchcase(name, pattern)
+            for pattern in self._detail
+            for name in (full, record.function.qualname)
+        )
 
     def _attach_entry_point(
         self,
@@ -283,13 +328,14 @@ class DispatchHook:
         entry_point: Any,
         dispatcher: int,
         definitions: dict[Any, Any] | None,
+        prepare: Callable[[Slot], None] | None = None,
     ) -> None:
         if self._engine is None:
             record.reason = self._reason
             return
         try:
             patch = patches.EntryPointPatch(
-                self._engine, entry_point, dispatcher, definitions
+                self._engine, entry_point, dispatcher, definitions, prepare
             )
         except AttachError as error:
             record.reason = str(error)
@@ -399,6 +445,10 @@ class DispatchHook:
             return
         for record in self.records:
             record.created_in_session = False
+            if record.split is not None:
+                record.split.clear()
+            if record.boxing is not None:
+                record.boxing.clear()
             if isinstance(record.slot, Slot):
                 self._engine.clear_slot(record.slot)
             elif record.slot is not None:
@@ -498,7 +548,8 @@ class DispatchHook:
             elements=sum(elements) if elements and lead.kind != "cfunc" else None,
             compile_reason="" if created else BEFORE_SESSION_REASON,
             created_in_session=created,
-            boxing_reason="not asked for",
+            boxing_reason=lead.boxing_reason,
+            threads=_thread_splits(records, ns_per_tick),
         )
 
     def _why_no_dispatch(self, record: Record, attached: bool) -> str:
@@ -606,6 +657,47 @@ def _ufunc_record(
         internal=numba_api.is_internal(function.module),
         created_in_session=late,
     )
+
+
+def _thread_splits(
+    records: list[Record], ns_per_tick: float
+) -> tuple[ThreadSplit, ...]:
+    """Return calls and time per number of threads, over all records."""
+    sums: dict[int, list[int]] = {}
+    for record in records:
+        for threads, *figures in record.split.rows if record.split else ():
+            row = sums.setdefault(threads, [0, 0, 0])
+            sums[threads] = [a + b for a, b in zip(row, figures, strict=True)]
+    return tuple(
+        ThreadSplit(threads, calls, round(ticks * ns_per_tick), cpu_ns)
+        for threads, (calls, ticks, cpu_ns) in sorted(sums.items())
+    )
+
+
+def boxing_split(
+    stats: OverloadStats, records: list[Record], ns_per_tick: float
+) -> OverloadStats:
+    """Return the overload with its calls split, where that was asked for.
+
+    Boxing is what the other two leave of the inclusive time, so it can be had only when
+    every call got as far as the kernel.
+    """
+    slots = [record.boxing for record in records if record.boxing is not None]
+    if not slots or not stats.calls or stats.inclusive_ns is None:
+        return stats
+    calls, unbox, kernel = (
+        sum(slot.words[field] for slot in slots) for field in BoxingField
+    )
+    if calls != stats.calls:
+        return replace(
+            stats,
+            boxing_reason=f"{stats.calls - calls} of {stats.calls} calls failed while "
+            "unboxing; the rest cannot be told apart",
+        )
+    unbox_ns, kernel_ns = round(unbox * ns_per_tick), round(kernel * ns_per_tick)
+    box_ns = max(0, stats.inclusive_ns - unbox_ns - kernel_ns)
+    split = BoxingSplit(calls, unbox_ns, kernel_ns, box_ns)
+    return replace(stats, boxing=split, boxing_reason="")
 
 
 def _blind_spot(

@@ -178,7 +178,12 @@ class Session:
         if shared.engine is None:
             _warn_no_engine(shared.reason)
         registry = numba_api.FunctionRegistry()
-        dispatch = DispatchHook(shared.engine, registry, reason=shared.reason)
+        dispatch = DispatchHook(
+            shared.engine,
+            registry,
+            reason=shared.reason,
+            detail=self.options.detail,
+        )
         tree = None if shared.engine is None else _EngineFrames(shared.engine)
         compiles = CompileEvents(registry, tree=tree)
         self._shared, self._dispatch, self._compiles = shared, dispatch, compiles
@@ -275,6 +280,8 @@ class Session:
     # -- assembling -------------------------------------------------------------------
 
     def _assemble(self, wall_ns: int, clock: ClockInfo, exit: str) -> ProfileResult:
+        from numbaprof.dispatch_hook import boxing_split
+
         shared, dispatch, compiles = self._parts()
         ns_per_tick = 1e9 / clock.ticks_per_second
         frozen = dispatch.overloads(ns_per_tick)
@@ -282,7 +289,13 @@ class Session:
         folded = self._fold(frozen, ns_per_tick)
         kept = _kept_overloads(frozen, folded, events)
         overloads = _with_compile_times(
-            [_with_totals(frozen[i][0], folded, i) for i in kept], events
+            [
+                boxing_split(
+                    _with_totals(frozen[i][0], folded, i), frozen[i][1], ns_per_tick
+                )
+                for i in kept
+            ],
+            events,
         )
         position = {old: new for new, old in enumerate(kept)}
         contexts = tuple(

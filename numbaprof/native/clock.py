@@ -90,7 +90,7 @@ def choose_clock(requested: str | None = None) -> Clock:
     if requested in ("tsc", "cntvct"):
         raise UnsupportedError(f"clock {requested!r} cannot be used: {distrust}")
     reason = "requested" if requested else distrust
-    return Clock("clock_gettime", reason, _clock_gettime_address(), _monotonic_id())
+    return Clock("clock_gettime", reason, clock_gettime_address(), _monotonic_id())
 
 
 def _native_counter() -> tuple[ClockName | None, str]:
@@ -120,7 +120,19 @@ def _why_not_tsc() -> str:
     return ""
 
 
-def _clock_gettime_address() -> int:
+def has_cpu_clock() -> bool:
+    """Tell whether native code can read the CPU time of this process."""
+    return hasattr(time, "CLOCK_PROCESS_CPUTIME_ID") and sys.platform != "win32"
+
+
+def clock_gettime_address() -> int:
+    """Return the address of ``clock_gettime``.
+
+    Raises
+    ------
+    UnsupportedError
+        This platform has none.
+    """
     if sys.platform == "win32":
         raise UnsupportedError("no clock_gettime on Windows, and no trusted counter")
     function = ctypes.CDLL(None).clock_gettime

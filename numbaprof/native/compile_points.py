@@ -66,6 +66,7 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.np.ufunc.dufunc:DUFunc._compile_for_argtys",
     "numba.np.ufunc.gufunc:GUFunc._compile_for_argtys",
     "numba.np.ufunc.gufunc:GUFunc.add",
+    "numba.np.ufunc.gufunc:GUFunc.build_ufunc",
     "numba.np.ufunc.parallel:ParallelGUFuncBuilder.build",
     "numba.np.ufunc.parallel:ParallelUFuncBuilder.build",
     "numba.np.ufunc.ufuncbuilder:GUFuncBuilder.build",
@@ -319,6 +320,7 @@ def _points(watcher: Watcher) -> list[Point]:
         # Its outer, parallel half is never cached.
         work(ParallelGUFuncBuilder, "build", _wrapper, "compile", "part"),
         (GUFunc, "add", name_builder, None),
+        (GUFunc, "build_ufunc", name_builder, None),
         (GUFunc, "_compile_for_argtys", name_builder, None),
         (UFuncBuilder, "build_ufunc", None, name_ufunc),
         (GUFuncBuilder, "build_ufunc", None, name_ufunc),
@@ -330,15 +332,28 @@ def _points(watcher: Watcher) -> list[Point]:
 
 def _kernel(args: Any, kwargs: Any, cres: Any, error: str) -> Work:
     """Describe ``DUFunc._compile_for_argtys`` or ``_BaseUFuncBuilder.add``."""
+    builder = args[0]
     requested = args[1] if len(args) > 1 else (kwargs or {}).get("sig")
-    generalized = isinstance(args[0], GUFuncBuilder)
-    kind = "guvectorize" if generalized else "vectorize"
-    return Work(args[0], _types(cres, requested), kind, passes_of(cres), error)
+    kind = "guvectorize" if isinstance(builder, GUFuncBuilder) else "vectorize"
+    types = _loop_types(builder, _types(cres, requested))
+    return Work(builder, types, kind, passes_of(cres), error)
 
 
 def _wrapper(args: Any, kwargs: Any, built: Any, error: str) -> Work:
     """Describe ``build(cres, ...)`` of one of the builders."""
-    return Work(args[0], _types(args[1], None), "loop wrapper", (), error)
+    types = _loop_types(args[0], _types(args[1], None))
+    return Work(args[0], types, "loop wrapper", (), error)
+
+
+def _loop_types(builder: Any, kernel_types: Any) -> Any:
+    """Return what a loop is chosen by: the element types of its inputs.
+
+    The kernel of a generalized ufunc takes arrays, and its outputs as well.
+    """
+    if not isinstance(builder, GUFuncBuilder) or isinstance(kernel_types, str):
+        return kernel_types
+    inputs = kernel_types[: len(builder.sin)]
+    return tuple(getattr(given, "dtype", given) for given in inputs)
 
 
 def _cfunc(args: Any, kwargs: Any, nothing: Any, error: str) -> Work:

@@ -48,11 +48,14 @@ from numbaprof.native.layout import (
     MAX_NODES,
     NO_NODE,
     NS_SHIFT,
+    SPLIT_ROWS,
+    SPLIT_WORDS,
     START_MINIMUM,
     TABLE_HEAD,
     WORD_BYTES,
     Frame,
     Node,
+    ParallelField,
     PseudoSlot,
     SlotField,
     State,
@@ -60,7 +63,7 @@ from numbaprof.native.layout import (
     UfuncField,
 )
 
-__all__ = ["Engine", "NodeRecord", "Slot", "UfuncSlot"]
+__all__ = ["Engine", "NodeRecord", "ParallelSlot", "Slot", "UfuncSlot"]
 
 
 class Slot(ctypes.Structure):
@@ -73,6 +76,8 @@ class Slot(ctypes.Structure):
 
     _fields_ = [("words", ctypes.c_int64 * SlotField.SIZE)]
 
+    split: ParallelSlot | None = None
+    """Between the trampoline and the wrapper, for parallel overloads."""
     owner: Any
     """The entry point's original ``m_self``; kept alive, it owns the PyMethodDef."""
 
@@ -91,6 +96,28 @@ class UfuncSlot(ctypes.Structure):
     def address(self) -> int:
         """What the loop gets as its ``data``."""
         return ctypes.addressof(self)
+
+
+class ParallelSlot(ctypes.Structure):
+    """Calls of one parallel overload by number of threads."""
+
+    _fields_ = [("words", ctypes.c_int64 * ParallelField.SIZE)]
+
+    @property
+    def rows(self) -> list[tuple[int, int, int, int]]:
+        """(threads, calls, ticks, CPU nanoseconds) per number of threads seen."""
+        found = []
+        for row in range(SPLIT_ROWS):
+            first = ParallelField.ROWS + row * SPLIT_WORDS
+            threads, calls, ticks, cpu = self.words[first : first + SPLIT_WORDS]
+            if calls:
+                found.append((threads, calls, ticks, cpu))
+        return found
+
+    def clear(self) -> None:
+        """Empty the rows."""
+        for word in range(ParallelField.ROWS, ParallelField.SIZE):
+            self.words[word] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +279,33 @@ class Engine:
         words[SlotField.CACHE_PARENT] = NO_NODE - 1
         for bucket in range(HISTOGRAM_BUCKETS):
             words[SlotField.HISTOGRAM + bucket] = 0
+
+    def split_by_threads(self, slot: Slot, get_num_threads: int) -> ParallelSlot | None:
+        """Book the calls of a slot by number of threads as well.
+
+        Parameters
+        ----------
+        slot : Slot
+            Of a ``parallel=True`` overload; nobody calls it yet.
+        get_num_threads : int
+            Address of Numba's C function of that name.
+
+        Returns
+        -------
+        ParallelSlot or None
+            None where this platform has no clock of CPU time.
+        """
+        address = self.addresses.get("parallel_call")
+        if address is None or not get_num_threads:
+            return None
+        split = ParallelSlot()
+        split.words[ParallelField.ORIG_FN] = slot.words[SlotField.ORIG_FN]
+        split.words[ParallelField.ORIG_SELF] = slot.words[SlotField.ORIG_SELF]
+        split.words[ParallelField.GET_THREADS] = get_num_threads
+        slot.split = split
+        slot.words[SlotField.ORIG_SELF] = ctypes.addressof(split)
+        slot.words[SlotField.ORIG_FN] = address
+        return split
 
     def new_ufunc_slot(self, original: int, data: int) -> UfuncSlot:
         """Return a fresh slot for a ufunc loop with its original ``data``."""

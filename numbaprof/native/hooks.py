@@ -65,6 +65,11 @@ class HookErrors:
         else:
             self._dropped += 1
 
+    def clear(self) -> None:
+        """Forget all messages."""
+        self._kept.clear()
+        self._dropped = 0
+
     def messages(self) -> tuple[str, ...]:
         """Return the messages, oldest first; the last one counts what was dropped."""
         if not self._dropped:

@@ -24,9 +24,12 @@ __all__ = [
     "RESERVED_NODES",
     "START_MINIMUM",
     "TABLE_HEAD",
+    "SPLIT_ROWS",
+    "SPLIT_WORDS",
     "WORD_BYTES",
     "Frame",
     "Node",
+    "ParallelField",
     "PseudoSlot",
     "SlotField",
     "State",
@@ -151,6 +154,23 @@ class UfuncField(enum.IntEnum):
     HISTOGRAM = 7
     EDGES = 7 + HISTOGRAM_BUCKETS
     SIZE = 7 + HISTOGRAM_BUCKETS + EDGE_ROWS * EDGE_WORDS
+
+
+SPLIT_ROWS = 8
+"""Thread counts kept per parallel overload; the last row takes all further ones."""
+SPLIT_WORDS = 4
+"""Number of threads, calls, ticks, nanoseconds of process CPU time."""
+
+
+class ParallelField(enum.IntEnum):
+    """Words of a parallel overload's second slot; updated under the GIL."""
+
+    ORIG_FN = 0
+    ORIG_SELF = 1
+    GET_THREADS = 2
+    """Address of Numba's ``int get_num_threads(void)``."""
+    ROWS = 3
+    SIZE = 3 + SPLIT_ROWS * SPLIT_WORDS
 
 
 class PseudoSlot(enum.IntEnum):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class EntryPointPatch:
         Address of the dispatcher that calls it, 0 for none.
     definitions : dict or None
         ``target_context._defns``, which has entry points as keys.
+    prepare : callable, optional
+        Gets the slot before anybody calls it, and may put more in front of the wrapper.
 
     Raises
     ------
@@ -65,6 +68,7 @@ class EntryPointPatch:
         entry_point: Any,
         dispatcher: int,
         definitions: dict[Any, Any] | None,
+        prepare: Callable[[Slot], None] | None = None,
     ) -> None:
         offset = engine.layouts.method_self
         if offset is None:
@@ -83,6 +87,8 @@ class EntryPointPatch:
         self._definitions = definitions
         self._original = int(definition.ml_meth)
         self.slot = engine.new_slot(self._original, entry_point.__self__, dispatcher)
+        if prepare is not None:
+            prepare(self.slot)
         trampoline = engine.addresses["overload"]
         with _Rekeyed(definitions, entry_point):
             _swap_reference(owner, self.slot, old=self.slot.owner)

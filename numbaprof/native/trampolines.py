@@ -7,6 +7,7 @@ under which lock; here each function says what the function it emits does.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,10 +29,13 @@ from numbaprof.native.layout import (
     NO_NODE,
     NS_SHIFT,
     RESERVED_NODES,
+    SPLIT_ROWS,
+    SPLIT_WORDS,
     TABLE_HEAD,
     WORD_BYTES,
     Frame,
     Node,
+    ParallelField,
     PseudoSlot,
     SlotField,
     State,
@@ -48,6 +52,7 @@ _CALL = ir.FunctionType(PTR, (PTR, PTR, PTR))
 _LOOP = ir.FunctionType(VOID, (PTR, PTR, PTR, PTR))
 EXPORTED = (
     "overload",
+    *(("parallel_call",) if clocks.has_cpu_clock() else ()),
     "dispatch",
     "ufunc_loop",
     "open_frame",
@@ -102,6 +107,8 @@ class _Builder:
         self.close_dispatch = self._emit_close_dispatch()
         self._emit_dispatch()
         self._emit_overload()
+        if clocks.has_cpu_clock():
+            self._emit_parallel_call()
         self._emit_open_frame()
         self._emit_close_frame()
         self.native_enter = self._emit_native_enter()
@@ -739,6 +746,89 @@ class _Builder:
         self._extremes(builder, slot, (SlotField.MIN, SlotField.MAX), ticks)
         bucket = self._bucket(builder, SlotField.HISTOGRAM, ticks)
         emit.add_to_word(builder, slot, bucket, const(1))
+
+    # -- parallel overloads ------------------------------------------------------------
+
+    def _emit_parallel_call(self) -> None:
+        """Emit ``PyObject *parallel_call(ParallelSlot *self, PyObject *args,
+        PyObject *kws)``.
+
+        Stands between ``overload`` and the wrapper of a ``parallel=True`` function, and
+        books the call under the number of threads it ran with, with the CPU time of the
+        process. Reading that clock takes half a microsecond; the call's frame is moved
+        by what our own readings took, so that it shows in no time.
+        """
+        function, builder = self._function(
+            "parallel_call", _CALL, "self", "args", "kws"
+        )
+        slot, args, kws = function.args
+        original = emit.callee(
+            load_pointer(builder, slot, ParallelField.ORIG_FN), _CALL
+        )
+        owner = load_pointer(builder, slot, ParallelField.ORIG_SELF)
+        arguments = (owner, args, kws)
+        epoch = load_word(builder, self.state, State.EPOCH)
+        with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
+            builder.ret(builder.call(original, arguments))
+        first = self.clock(builder)
+        count = emit.callee(
+            load_pointer(builder, slot, ParallelField.GET_THREADS),
+            ir.FunctionType(ir.IntType(32), ()),
+        )
+        threads = builder.sext(builder.call(count, ()), WORD)
+        cpu_before = self._cpu_time(builder)
+        begin = self.clock(builder)
+        result = builder.call(original, arguments)
+        end = self.clock(builder)
+        cpu = builder.sub(self._cpu_time(builder), cpu_before)
+        row = self._split_row(builder, slot, threads)
+        for offset, value in ((1, const(1)), (2, builder.sub(end, begin)), (3, cpu)):
+            emit.add_to_word(builder, slot, builder.add(row, const(offset)), value)
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        last = self.clock(builder)
+        ours = builder.add(builder.sub(begin, first), builder.sub(last, end))
+        with emit.likely(builder, builder.not_(_is_null(builder, thread))):
+            depth = load_word(builder, thread, Thread.DEPTH)
+            with emit.likely(builder, builder.icmp_signed(">", depth, const(0))):
+                top = self._frame(builder, thread, builder.sub(depth, const(1)))
+                for field in (Frame.T0, Frame.T1):
+                    emit.add_to_word(builder, top, field, ours)
+        builder.ret(result)
+
+    def _cpu_time(self, builder: ir.IRBuilder) -> Any:
+        """Emit reading the CPU time of the process, in nanoseconds."""
+        timespec = emit.variable(builder, ir.ArrayType(WORD, 2), "timespec")
+        signature = ir.FunctionType(ir.IntType(32), (ir.IntType(32), PTR))
+        which = ir.Constant(ir.IntType(32), time.CLOCK_PROCESS_CPUTIME_ID)
+        address = clocks.clock_gettime_address()
+        emit.call_absolute(builder, address, signature, [which, timespec])
+        seconds = builder.mul(
+            load_word(builder, timespec, 0), const(clocks.NS_PER_S)
+        )
+        return builder.add(seconds, load_word(builder, timespec, 1))
+
+    def _split_row(self, builder: ir.IRBuilder, slot: ir.Value, threads: ir.Value) -> Any:
+        """Emit finding the row for a number of threads; its first word's index."""
+        row = emit.variable(builder, WORD, "row")
+        builder.store(
+            const(ParallelField.ROWS + (SPLIT_ROWS - 1) * SPLIT_WORDS), row
+        )
+        done = builder.append_basic_block("row.found")
+        with _count(builder, const(SPLIT_ROWS - 1)) as number:
+            here = builder.add(
+                builder.mul(number, const(SPLIT_WORDS)), const(ParallelField.ROWS)
+            )
+            key = load_word(builder, slot, here)
+            free = builder.icmp_signed("==", key, const(0))
+            mine = builder.or_(free, builder.icmp_signed("==", key, threads))
+            with builder.if_then(mine):
+                emit.store_word(builder, slot, here, threads)
+                builder.store(here, row)
+                builder.branch(done)
+        builder.branch(done)
+        builder.position_at_end(done)
+        return builder.load(row, typ=WORD)
 
     # -- frames opened from Python ----------------------------------------------------
 
