@@ -9,8 +9,8 @@ something else is taken out of that one's exclusive time::
     exclusive f |----|           |---|  |--------------|
 
 Time starts under the compiler lock, so threads that wait for it are not counted as
-compiling. An event costs 20 to 50 us, a third of it the pass times; next to none of that
-is in its own times, it goes to the exclusive time of what is around it.
+compiling. An event costs 20 to 50 us, a third of it the pass times; next to none of it
+is in the event's own times, it goes to the exclusive time of what is around it.
 """
 
 from __future__ import annotations
@@ -191,6 +191,21 @@ class CompileEvents:
         for thread in self._threads:
             self._left_open += sum(open_.outcome is not None for open_ in thread.stack)
             thread.loaded = None
+
+    def reset_after_fork(self) -> None:
+        """Forget, in a forked child, what the parent has recorded.
+
+        What the forking thread was compiling is the parent's; its end, if it comes in
+        the child as well, counts as :attr:`unfinished`. Nothing happens when not
+        started.
+        """
+        if not self._active:
+            return
+        self._origin_ns = self._clock()
+        self._threads = []
+        self._local = _Local(self._threads)
+        self._parents, self._events = {}, {}
+        self._errors.clear()
 
     def events(self, process: int = 0) -> tuple[CompileEvent, ...]:
         """Return the events in the order they began.

@@ -416,36 +416,40 @@ def test_parallel_vectorize_compiles_kernels_then_wrappers():
 
 
 GUFUNC_OUTLINE = [
-    ("compile", "guvectorize", "(float64[:], float64[:])"),
-    ("compile", "loop wrapper", "(float64[:], float64[:])"),
+    ("compile", "guvectorize", "(float64, int64)"),
+    ("compile", "loop wrapper", "(float64, int64)"),
 ]
 
 
 @pytest.mark.parametrize("target", ["cpu", "parallel"])
 def test_guvectorize_compiles_kernel_and_wrapper(target):
-    """Both targets have the same events, under the identity of what was returned."""
+    """Both targets have the same events, under the identity of what was returned.
+
+    The signature is that of the loop: the element types of its inputs.
+    """
     with recording() as record:
 
-        @guvectorize(["void(f8[:], f8[:])"], "(n)->()", target=target)
-        def first(values, result):
-            result[0] = values[0]
+        @guvectorize(["void(f8[:], i8, f8[:])"], "(n),()->()", target=target)
+        def pick(values, index, result):
+            result[0] = values[index]
 
     assert outline(record.all) == GUFUNC_OUTLINE
-    assert record.of(first) == list(record.all)
+    assert record.of(pick) == list(record.all)
+    assert record.all[0].function.instance == 0
 
 
 def test_dynamic_guvectorize_compiles_when_called():
     """Without signatures the first call of each type compiles, under one identity."""
 
-    @guvectorize("(n)->()")
-    def first(values, result):
-        result[0] = values[0]
+    @guvectorize("(n),()->()")
+    def pick(values, index, result):
+        result[0] = values[index]
 
     with recording() as record:
-        first(np.ones((2, 3)), np.zeros(2))
-        first(np.ones((2, 3)), np.zeros(2))
+        pick(np.ones((2, 3)), 1, np.zeros(2))
+        pick(np.ones((2, 3)), 1, np.zeros(2))
     assert outline(record.all) == GUFUNC_OUTLINE
-    assert record.of(first) == list(record.all)
+    assert record.of(pick) == list(record.all)
 
 
 def test_cfunc_is_an_event():
@@ -604,8 +608,8 @@ def test_second_process_loads_what_the_first_compiled(tmp_path):
     second = run_cached_program(tmp_path)
     assert first == {
         "events": [
-            ["first", "compile", "guvectorize", "(float64[:], float64[:])", True],
-            ["first", "compile", "loop wrapper", "(float64[:], float64[:])", False],
+            ["first", "compile", "guvectorize", "(float64)", True],
+            ["first", "compile", "loop wrapper", "(float64)", False],
             ["callback", "compile", "cfunc", "(float64)", True],
             ["outer", "compile", "dispatcher", "(int64)", True],
             ["inner", "compile", "dispatcher", "(int64)", True],
@@ -618,8 +622,8 @@ def test_second_process_loads_what_the_first_compiled(tmp_path):
     }
     assert second == {
         "events": [
-            ["first", "cache_load", "guvectorize", "(float64[:], float64[:])", False],
-            ["first", "cache_load", "loop wrapper", "(float64[:], float64[:])", False],
+            ["first", "cache_load", "guvectorize", "(float64)", False],
+            ["first", "cache_load", "loop wrapper", "(float64)", False],
             ["callback", "cache_load", "cfunc", "(float64)", False],
             ["outer", "cache_load", "dispatcher", "(int64)", False],
             ["inc", "cache_load", "vectorize", "(float64)", False],
@@ -1117,6 +1121,21 @@ def test_end_without_a_beginning_is_counted(bench):
     """What began before the session is not an event."""
     bench.end(120, "early")
     assert (bench.summary, bench.instrument.unfinished) == ([], 1)
+
+
+def test_forked_child_starts_with_nothing(bench):
+    """Events, open work and losses of the parent are not the child's."""
+    bench.end(105, "early")
+    bench.begin(110, "f")
+    bench.begin(112, "g")
+    bench.end(115, "g")
+    bench.at(150).reset_after_fork()
+    assert (bench.summary, bench.instrument.unfinished) == ([], 0)
+    bench.end(160, "f")
+    bench.begin(170, "h")
+    bench.end(172, "h")
+    assert bench.summary == [("h", "compile", 20, 2, 2, -1)]
+    assert bench.instrument.unfinished == 1
 
 
 def test_nothing_is_recorded_after_stop(bench):

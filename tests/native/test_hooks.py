@@ -383,6 +383,15 @@ def test_list_of_errors_is_bounded():
     assert messages[-1] == "and 3 more errors in hooks"
 
 
+def test_list_of_errors_can_be_cleared():
+    """A cleared list is as good as new."""
+    errors = HookErrors(limit=1)
+    errors.add("here", ValueError("one"))
+    errors.add("here", ValueError("two"))
+    errors.clear()
+    assert errors.messages() == ()
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_interrupt_in_before_stops_the_call(kind):
     """An interrupt is the program's: the method does not run, `after` still does."""
