@@ -232,7 +232,10 @@ class CompileEvent:
     signature: str
     event: CompileOutcome
     kind: str
-    """dispatcher, lifted loop, objmode body, vectorize, guvectorize, cfunc, stencil, overload."""
+    """What compiled: dispatcher, lifted loop, objmode body, overload (an ``@overload``
+    implementation), vectorize, guvectorize, loop wrapper (of either, compiled apart),
+    cfunc, stencil (called from Python), nested stencil (in compiled code), literal
+    request (finding out that arguments must be literals; repeated in every call)."""
     start_ns: int
     """Since the session started."""
     inclusive_ns: int

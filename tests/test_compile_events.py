@@ -22,6 +22,7 @@ from numba import (
     guvectorize,
     int64,
     jit,
+    literally,
     njit,
     objmode,
     stencil,
@@ -224,6 +225,21 @@ def test_interrupt_is_recorded_and_passed_on():
     [event] = record.of(f)
     assert (event.event, event.error) == ("failed", "KeyboardInterrupt")
     assert record.instrument.unfinished == 0
+
+
+def test_request_for_literals_is_not_a_failure():
+    """A function that wants a literal is compiled twice: to find out, and with it."""
+
+    @njit
+    def f(x):
+        return literally(x)
+
+    with recording() as record:
+        assert f(3) == 3
+    assert outline(record.of(f)) == [
+        ("compile", "literal request", "(int64)"),
+        ("compile", "dispatcher", "(Literal[3])"),
+    ]
 
 
 def test_eager_signatures_compile_in_the_decorator():

@@ -40,6 +40,7 @@ from numba.core.dispatcher import (
     ObjModeLiftedWith,
     _DispatcherBase,
 )
+from numba.core.errors import ForceLiteralArg
 from numba.core.sigutils import normalize_signature
 from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
@@ -51,6 +52,7 @@ from numba.np.ufunc.ufuncbuilder import (
 )
 from numba.stencils.stencil import StencilFunc
 
+from numbaprof.native import numba_api
 from numbaprof.native.hooks import CallHook, HookErrors
 
 __all__ = ["PRIVATE_NAMES", "CompilePoints", "Outcome", "Watcher", "Work"]
@@ -62,6 +64,7 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.dispatcher:LiftedCode",
     "numba.core.dispatcher:ObjModeLiftedWith",
     "numba.core.dispatcher:_DispatcherBase.add_overload",
+    "numba.core.errors:ForceLiteralArg",
     "numba.core.sigutils:normalize_signature",
     "numba.np.ufunc.dufunc:DUFunc._compile_for_argtys",
     "numba.np.ufunc.gufunc:GUFunc._compile_for_argtys",
@@ -217,7 +220,12 @@ class _Listener(numba_event.Listener):
 
 
 class _CompileListener(_Listener):
-    """``numba:compile``: both events of one compilation carry the same ``data``."""
+    """``numba:compile``: both events of one compilation carry the same ``data``.
+
+    A function that wants arguments as literals (``numba.literally``) says so by failing
+    with ForceLiteralArg, and is compiled again with them. That is work, not a failure,
+    and Numba repeats it in every call.
+    """
 
     def on_start(self, event: Any) -> None:
         self.watcher.begin(event.data, "compile")
@@ -225,19 +233,27 @@ class _CompileListener(_Listener):
     def on_end(self, event: Any) -> None:
         # Event.is_failed says the opposite of its name (numba/core/event.py).
         details = event._exc_details
+        error = (details[1] or details[0]) if details else None
         data = event.data
+        asks_for_literals = isinstance(error, ForceLiteralArg)
 
         def describe() -> Work:
             dispatcher, args = data["dispatcher"], tuple(data["args"])
-            return Work(
-                dispatcher,
-                args,
-                kind_of(dispatcher),
-                passes_of(dispatcher.overloads.get(args)),
-                error_text(details[1] or details[0]) if details else "",
+            cres = dispatcher.overloads.get(args)
+            args = (
+                numba_api.star_arguments(dispatcher, args)
+                if cres is None
+                else numba_api.user_arguments(dispatcher, cres)
             )
+            if asks_for_literals:
+                return Work(dispatcher, args, "literal request")
+            if error is not None:
+                return Work(
+                    dispatcher, args, kind_of(dispatcher), (), error_text(error)
+                )
+            return Work(dispatcher, args, kind_of(dispatcher), passes_of(cres))
 
-        self.watcher.end(data, describe, details is not None)
+        self.watcher.end(data, describe, not (error is None or asks_for_literals))
 
 
 class _PassListener(_Listener):
@@ -286,6 +302,8 @@ def _points(watcher: Watcher) -> list[Point]:
             cache, requested = args[0], args[1]
             text = error_text(result) if failed else ""
             types = _types(None if failed else result, requested)
+            if isinstance(types, tuple):
+                types = numba_api.star_arguments(cache._py_func, types)
             return Work(cache._py_func, types, "dispatcher", error=text)
 
         if failed:
