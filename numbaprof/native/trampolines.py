@@ -57,6 +57,7 @@ EXPORTED = (
     "ufunc_loop",
     "open_frame",
     "close_frame",
+    "rename_frame",
     "stop",
     "register_thread",
     "now",
@@ -111,6 +112,7 @@ class _Builder:
             self._emit_parallel_call()
         self._emit_open_frame()
         self._emit_close_frame()
+        self._emit_rename_frame()
         self.native_enter = self._emit_native_enter()
         self.native_leave = self._emit_native_leave()
         self._emit_ufunc_loop()
@@ -123,7 +125,11 @@ class _Builder:
     # -- pieces that are inlined ------------------------------------------------------
 
     def _function(
-        self, name: str, signature: ir.FunctionType, *arguments: str, export: bool = True
+        self,
+        name: str,
+        signature: ir.FunctionType,
+        *arguments: str,
+        export: bool = True,
     ) -> tuple[ir.Function, ir.IRBuilder]:
         return emit.new_function(
             self.module,
@@ -195,13 +201,13 @@ class _Builder:
         builder.store(const(0), inside)
         with builder.if_then(builder.icmp_signed(">", depth, const(0))):
             top = self._frame(builder, thread, builder.sub(depth, const(1)))
-            same = builder.icmp_signed("==", load_word(builder, top, Frame.EPOCH), epoch)
+            same = builder.icmp_signed(
+                "==", load_word(builder, top, Frame.EPOCH), epoch
+            )
             with emit.likely(builder, same):
                 builder.store(load_word(builder, top, Frame.NODE), node)
                 builder.store(load_word(builder, top, Frame.INTERPRETER_FRAME), inside)
-        orphan = builder.icmp_signed(
-            "==", builder.load(node, typ=WORD), const(NO_NODE)
-        )
+        orphan = builder.icmp_signed("==", builder.load(node, typ=WORD), const(NO_NODE))
         with builder.if_then(orphan):
             builder.store(load_word(builder, thread, Thread.ROOT_NODE), node)
             known = load_word(builder, thread, Thread.ROOT_EPOCH)
@@ -268,9 +274,7 @@ class _Builder:
         )
         bucket = builder.sub(const(64), zeros)
         last = const(HISTOGRAM_BUCKETS - 1)
-        bucket = builder.select(
-            builder.icmp_signed(">", bucket, last), last, bucket
-        )
+        bucket = builder.select(builder.icmp_signed(">", bucket, last), last, bucket)
         return builder.add(bucket, const(first))
 
     def _absolute(
@@ -602,9 +606,7 @@ class _Builder:
         builder.store(const(NO_NODE), level_at)
         with emit.likely(builder, builder.not_(_is_null(builder, last))):
             self._emit_take_over(builder, last, level_at, slot, self._stack(builder))
-        missed = builder.icmp_signed(
-            "<", builder.load(level_at, typ=WORD), const(0)
-        )
+        missed = builder.icmp_signed("<", builder.load(level_at, typ=WORD), const(0))
         with emit.unlikely(builder, missed):
             tstate = self._absolute(builder, "PyThreadState_Get", WORD)
             thread = self._thread(builder, tstate)
@@ -612,9 +614,7 @@ class _Builder:
                 unmeasured()
             builder.store(thread, thread_at)
             self._emit_take_over(builder, thread, level_at, slot, None)
-            fresh = builder.icmp_signed(
-                "<", builder.load(level_at, typ=WORD), const(0)
-            )
+            fresh = builder.icmp_signed("<", builder.load(level_at, typ=WORD), const(0))
             with builder.if_then(fresh):
                 depth = load_word(builder, thread, Thread.DEPTH)
                 room = self._room(builder, thread, depth)
@@ -803,17 +803,15 @@ class _Builder:
         which = ir.Constant(ir.IntType(32), time.CLOCK_PROCESS_CPUTIME_ID)
         address = clocks.clock_gettime_address()
         emit.call_absolute(builder, address, signature, [which, timespec])
-        seconds = builder.mul(
-            load_word(builder, timespec, 0), const(clocks.NS_PER_S)
-        )
+        seconds = builder.mul(load_word(builder, timespec, 0), const(clocks.NS_PER_S))
         return builder.add(seconds, load_word(builder, timespec, 1))
 
-    def _split_row(self, builder: ir.IRBuilder, slot: ir.Value, threads: ir.Value) -> Any:
+    def _split_row(
+        self, builder: ir.IRBuilder, slot: ir.Value, threads: ir.Value
+    ) -> Any:
         """Emit finding the row for a number of threads; its first word's index."""
         row = emit.variable(builder, WORD, "row")
-        builder.store(
-            const(ParallelField.ROWS + (SPLIT_ROWS - 1) * SPLIT_WORDS), row
-        )
+        builder.store(const(ParallelField.ROWS + (SPLIT_ROWS - 1) * SPLIT_WORDS), row)
         done = builder.append_basic_block("row.found")
         with _count(builder, const(SPLIT_ROWS - 1)) as number:
             here = builder.add(
@@ -893,9 +891,7 @@ class _Builder:
         emit.store_word(builder, thread, Thread.DEPTH, depth)
         frame = self._frame(builder, thread, depth)
         epoch = load_word(builder, self.state, State.EPOCH)
-        stale = builder.icmp_signed(
-            "!=", load_word(builder, frame, Frame.EPOCH), epoch
-        )
+        stale = builder.icmp_signed("!=", load_word(builder, frame, Frame.EPOCH), epoch)
         with emit.unlikely(builder, stale):
             builder.ret(const(NO_NODE))
         ticks = builder.sub(now, load_word(builder, frame, Frame.T1))
@@ -906,6 +902,43 @@ class _Builder:
         emit.add_to_word(builder, node, Node.CHILD, child)
         self._credit_parent(builder, thread, depth, ticks)
         builder.ret(ticks)
+
+    def _emit_rename_frame(self) -> None:
+        """Emit ``word rename_frame(word depth, word slot)``.
+
+        Say of the open pseudo frame at ``depth`` what it turned out to be. Returns 0,
+        or NO_NODE when it is not there, or already has something inside.
+        """
+        function, builder = self._function(
+            "rename_frame", ir.FunctionType(WORD, (WORD, WORD)), "depth", "slot"
+        )
+        depth, slot = function.args
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        with emit.unlikely(builder, _is_null(builder, thread)):
+            builder.ret(const(NO_NODE))
+        height = load_word(builder, thread, Thread.DEPTH)
+        gone = builder.or_(
+            builder.icmp_signed("<=", height, depth),
+            builder.icmp_signed("<", depth, const(0)),
+        )
+        with emit.unlikely(builder, gone):
+            builder.ret(const(NO_NODE))
+        frame = self._frame(builder, thread, depth)
+        epoch = load_word(builder, self.state, State.EPOCH)
+        unfit = builder.or_(
+            builder.icmp_signed("!=", load_word(builder, frame, Frame.EPOCH), epoch),
+            builder.icmp_signed("!=", load_word(builder, frame, Frame.CHILD), const(0)),
+        )
+        with emit.unlikely(builder, unfit):
+            builder.ret(const(NO_NODE))
+        node = self._node(builder, load_word(builder, frame, Frame.NODE))
+        parent = load_word(builder, node, Node.PARENT)
+        code = load_word(builder, node, Node.CODE)
+        renamed = builder.call(self.find_node, (parent, code, slot))
+        emit.store_word(builder, frame, Frame.NODE, renamed)
+        emit.store_word(builder, frame, Frame.SLOT, slot)
+        builder.ret(const(0))
 
     # -- code that may run without the GIL --------------------------------------------
 
@@ -969,7 +1002,9 @@ class _Builder:
         builder.store(const(0), inside)
         with builder.if_then(builder.icmp_signed(">", depth, const(0))):
             top = self._frame(builder, thread, builder.sub(depth, const(1)))
-            same = builder.icmp_signed("==", load_word(builder, top, Frame.EPOCH), epoch)
+            same = builder.icmp_signed(
+                "==", load_word(builder, top, Frame.EPOCH), epoch
+            )
             with emit.likely(builder, same):
                 builder.store(load_word(builder, top, Frame.NODE), node)
                 builder.store(load_word(builder, top, Frame.INTERPRETER_FRAME), inside)
@@ -999,7 +1034,7 @@ class _Builder:
         builder.store(const(NO_NODE), parent)
         builder.store(const(0), child)
         with builder.if_then(builder.not_(_is_null(builder, thread))):
-            depth = builder.sub(load_word(builder, thread, Thread.DEPTH), const(1))
+            depth = self._own_level(builder, thread, slot)
             emit.store_word(builder, thread, Thread.DEPTH, depth)
             frame = self._frame(builder, thread, depth)
             stale = builder.icmp_signed(
@@ -1032,6 +1067,30 @@ class _Builder:
             add(builder.add(row, const(offset)), value)
         builder.ret_void()
         return function
+
+    def _own_level(
+        self, builder: ir.IRBuilder, thread: ir.Value, slot: ir.Value
+    ) -> Any:
+        """Emit finding the top frame of ``slot``: frames above it never ended."""
+        number = builder.ptrtoint(slot, WORD)
+        top = builder.sub(load_word(builder, thread, Thread.DEPTH), const(1))
+        before = builder.block
+        look = builder.append_basic_block("own.look")
+        lower = builder.append_basic_block("own.lower")
+        found = builder.append_basic_block("own.found")
+        builder.branch(look)
+        builder.position_at_end(look)
+        level = builder.phi(WORD, "own.level")
+        level.add_incoming(top, before)
+        there = load_word(builder, self._frame(builder, thread, level), Frame.SLOT)
+        other = builder.icmp_signed("!=", there, number)
+        more = builder.and_(other, builder.icmp_signed(">", level, const(0)))
+        builder.cbranch(more, lower, found)
+        builder.position_at_end(lower)
+        level.add_incoming(builder.sub(level, const(1)), lower)
+        builder.branch(look)
+        builder.position_at_end(found)
+        return level
 
     def _edge(self, builder: ir.IRBuilder, slot: ir.Value, parent: ir.Value) -> Any:
         """Emit finding or claiming the slot's row for ``parent``; its word index.
@@ -1128,7 +1187,9 @@ class _Builder:
         with builder.if_else(native) as (yes, no):
             with yes:
                 pointer = builder.inttoptr(slot, PTR)
-                row = self._edge(builder, pointer, load_word(builder, frame, Frame.NODE))
+                row = self._edge(
+                    builder, pointer, load_word(builder, frame, Frame.NODE)
+                )
                 for offset, value in ((2, total), (3, child), (4, const(1))):
                     emit.add_to_word(
                         builder,
