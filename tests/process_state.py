@@ -103,6 +103,15 @@ def _patched_entry_points() -> list[str]:
     ]
 
 
+def _gc_callbacks() -> list[int]:
+    """Ids of the callbacks of the collector, but for the one hypothesis installs."""
+    return [
+        id(callback)
+        for callback in gc.callbacks
+        if not str(getattr(callback, "__module__", "")).startswith("hypothesis.")
+    ]
+
+
 def _read_interpreter() -> dict[str, Any]:
     state: dict[str, Any] = {
         f"signal {number!r}": signal.getsignal(number)
@@ -125,7 +134,7 @@ def _read_interpreter() -> dict[str, Any]:
     state["sys.meta_path"] = list(map(id, sys.meta_path))
     state["__main__"] = sys.modules.get("__main__")
     state["builtins.__import__"] = builtins.__import__
-    state["gc"] = (gc.isenabled(), gc.get_threshold(), list(map(id, gc.callbacks)))
+    state["gc"] = (gc.isenabled(), gc.get_threshold(), _gc_callbacks())
     state["threads"] = sorted(thread.name for thread in threading.enumerate())
     for key, value in os.environ.items():
         if key.startswith(("NUMBA", "PYTHON")):

@@ -1,0 +1,1 @@
+"""Tests of ``numbaprof/native``; a package, since two modules are called ``layout``."""
