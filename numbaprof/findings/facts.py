@@ -87,14 +87,26 @@ class Facts:
         )
 
     def repeated(self, kind: str) -> dict[FunctionId, list[CompileEvent]]:
-        """Group compilations beyond the first of a (process, function, signature)."""
+        """Group compilations beyond the first of a (process, function, signature).
+
+        One inside another of the same overload is a part of it: a jitclass method
+        compiled for the wrapper that Python calls.
+        """
         seen: set[tuple[int, FunctionId, str]] = set()
         again: dict[FunctionId, list[CompileEvent]] = defaultdict(list)
         for event in self.result.compile_events:
             if event.event != "compile" or event.kind != kind or event.internal:
                 continue
             key = (event.process, event.function, event.signature)
-            if key in seen:
+            if key in seen and not self._is_part_of_itself(event):
                 again[event.function].append(event)
             seen.add(key)
         return again
+
+    def _is_part_of_itself(self, event: CompileEvent) -> bool:
+        outer = event
+        while outer.parent >= 0:
+            outer = self.result.compile_events[outer.parent]
+            if (outer.function, outer.signature) == (event.function, event.signature):
+                return True
+        return False
