@@ -63,6 +63,9 @@ class ContextTree(Protocol):
     def open_frame(self, kind: str) -> int:
         """Push a frame, "compile" or "cache_load"; return its token."""
 
+    def rename_frame(self, token: int, kind: str) -> object:
+        """Say that an open frame turned out to be a "cache_miss"."""
+
     def close_frame(self, token: int) -> object:
         """Pop a frame."""
 
@@ -356,6 +359,8 @@ class CompileEvents:
     def _unstart(self, begun: _Open) -> None:
         """Put something back to being expected only."""
         if begun.outcome is not None and self._tree is not None:
+            if begun.outcome == "cache_load":
+                self._tree.rename_frame(begun.node, "cache_miss")
             self._tree.close_frame(begun.node)
         begun.outcome = None
 

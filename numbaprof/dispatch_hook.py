@@ -5,7 +5,8 @@ front of each entry point, and hooks the few places where Numba makes new ones. 
 keeps while the program runs is a slot of counters and plain data per overload; no
 dispatcher is kept alive.
 
-Where calls cannot be seen the overload says so: see :func:`_blind_spot`.
+Where calls cannot be seen the overload says so, see :func:`_blind_spot`: calls from
+compiled code and by address, steps of a generator, functions without code of their own.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ __all__ = ["DispatchHook", "Record"]
 
 GENERATOR_REASON = "generator: iteration time not included, calls only create it"
 COMPILED_CALLS_REASON = "calls from compiled code ({callers}) cannot be counted"
+FIRST_CLASS_REASON = (
+    "used as a first-class function: calls by address cannot be counted"
+)
 INLINED_REASON = "inlined into its callers, has no code of its own there"
 BEFORE_SESSION_REASON = "compiled before the session started"
 NO_DISPATCH_REASON = "called by compiled code or by address, without a dispatcher"
@@ -67,6 +71,7 @@ class Record:
     library: Callable[[], Any] | None = None
     """Weak reference to the code library, to find compiled callers at the end."""
     callers: set[str] = field(default_factory=set)
+    address_taken: bool = False
     boxing: BoxingSlot | None = None
     boxing_reason: str = "not asked for; see the option `detail`"
     split: ParallelSlot | None = None
@@ -192,6 +197,7 @@ class DispatchHook:
             *((place, self._after_build_ufunc) for place in places.ufuncs),
             *((place, self._after_stencil) for place in places.stencils),
             *((place, self._after_cfunc) for place in places.cfuncs),
+            *((place, self._after_address_taken) for place in places.first_class),
         )
         for (owner, attribute), after in watch:
             hook = CallHook(owner, attribute, after=after, errors=self.errors)
@@ -250,6 +256,16 @@ class DispatchHook:
         if not failed and self._running:
             self._attach_cfunc(args[0])
 
+    def _after_address_taken(
+        self, args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+    ) -> None:
+        library = getattr(outcome, "library", None)
+        if failed or not self._running or library is None:
+            return
+        for record in self.records:
+            if record.library is not None and record.library() is library:
+                record.address_taken = True
+
     # -- attaching --------------------------------------------------------------------
 
     def _attach_overload(self, dispatcher: Any, cres: Any, *, late: bool) -> None:
@@ -263,13 +279,10 @@ class DispatchHook:
     def _attach(
         self, thing: Any, cres: Any, *, dispatcher: int, kind: OverloadKind, late: bool
     ) -> None:
-        args = tuple(cres.signature.args)
-        owner = numba_api.jitclass_arguments(thing, cres)
-        function = self._registry.identify(thing, owner)
+        args = numba_api.user_arguments(thing, cres)
+        function = self._registry.identify(thing, args)
         internal = numba_api.is_internal(function.module)
-        names = numba_api.parameter_names(thing)
-        if kind == "constructor":
-            args, names = owner, ("self", *names)
+        names = numba_api.parameter_names(thing, args)
         record = Record(
             function=function,
             signature=numba_api.signature_text(args),
@@ -283,6 +296,8 @@ class DispatchHook:
         )
         if kind == "generator":
             record.reason = GENERATOR_REASON
+        if numba_api.calls_itself(thing):
+            record.callers.add(function.qualname)
         self.records.append(record)
         self._remember_function(thing, function)
         definitions = getattr(cres.target_context, "_defns", None)
@@ -468,11 +483,15 @@ class DispatchHook:
         for library, record in libraries:
             for linked in numba_api.linked_libraries(library):
                 for callee in by_library.get(id(linked), ()):
-                    if callee.function != record.function:
+                    if _key(callee) != _key(record):
                         callee.callers.add(record.function.qualname)
 
     def dispatchers(self) -> tuple[DispatcherInfo, ...]:
         """Return the facts about every function seen, as they are now."""
+        for dispatcher in numba_api.live_dispatchers():
+            # One that is only ever inlined never gets an overload to be seen by.
+            if numba_api.is_always_inlined(dispatcher):
+                self._remember_function(dispatcher)
         found = []
         for function, (reference, info) in self._functions.items():
             thing = reference()
@@ -507,7 +526,9 @@ class DispatchHook:
         indices: dict[FunctionId, int] = {}
         found = []
         for (function, signature, _), records in groups.items():
-            number = texts[function, signature] = texts.get((function, signature), 0) + 1
+            number = texts[function, signature] = (
+                texts.get((function, signature), 0) + 1
+            )
             index = indices[function] = indices.get(function, -1) + 1
             unique = signature if number == 1 else f"{signature} #{number}"
             stats = self._freeze(records, unique, index, ns_per_tick)
@@ -520,8 +541,7 @@ class DispatchHook:
     ) -> OverloadStats:
         lead = max(records, key=lambda record: record.kind in _WRAPPED_KINDS)
         slots = [record.slot for record in records if record.slot is not None]
-        callers = set().union(*(record.callers for record in records))
-        reason, countable = _blind_spot(lead, slots, callers)
+        reason, countable = _blind_spot(lead, records)
         low, high, histogram = _distribution(slots, ns_per_tick)
         elements = [s.words[UfuncField.ELEMENTS] for s in slots if _is_ufunc(s)]
         created = any(record.created_in_session for record in records)
@@ -626,6 +646,10 @@ def _weak(thing: Any) -> Callable[[], Any]:
         return lambda: None
 
 
+def _key(record: Record) -> tuple[FunctionId, str]:
+    return record.function, record.signature
+
+
 def _unnamed(args: tuple[ArgType, ...]) -> tuple[ArgType, ...]:
     return tuple(replace(arg, name="") for arg in args)
 
@@ -700,17 +724,14 @@ def boxing_split(
     return replace(stats, boxing=split, boxing_reason="")
 
 
-def _blind_spot(
-    record: Record, slots: list[Any], callers: set[str]
-) -> tuple[str, bool]:
+def _blind_spot(lead: Record, records: list[Record]) -> tuple[str, bool]:
     """Return (reason, whether every call is counted) for an overload."""
-    if not slots:
-        if callers:
-            return _compiled_callers(callers), False
-        return record.reason, False
+    callers = set().union(*(record.callers for record in records))
     if callers:
         return _compiled_callers(callers), False
-    return record.reason, True
+    if any(record.address_taken for record in records):
+        return FIRST_CLASS_REASON, False
+    return lead.reason, any(record.slot is not None for record in records)
 
 
 def _compiled_callers(callers: set[str]) -> str:

@@ -71,6 +71,7 @@ ContextKind = Literal[
     "overload",
     "compile",
     "cache_load",
+    "cache_miss",
     "failed dispatch",
     "unattached",
     "dispatching",

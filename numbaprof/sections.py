@@ -74,6 +74,7 @@ def state_verdict(result: ProfileResult, summary: Summary) -> str:
     parts = {
         "compiling": summary.compile_ns,
         "loading cached code": summary.cache_load_ns,
+        "looking in the cache in vain": summary.cache_miss_ns,
         "finding the overload to call": summary.dispatch_ns,
         "running compiled code": summary.kernel_ns,
     }
@@ -166,6 +167,7 @@ def render_breakdown(summary: Summary, width: int) -> list[Line]:
     parts = [
         ("compiling", summary.compile_ns, "compile"),
         ("loading cached code", summary.cache_load_ns, "cache"),
+        ("cache misses", summary.cache_miss_ns, "cache"),
         ("dispatch", summary.dispatch_ns, "dispatch"),
         ("compiled code", summary.kernel_ns, "kernel"),
         ("dispatch that failed", summary.failed_dispatch_ns, "failed"),
@@ -203,6 +205,11 @@ def _describe_remainders(summary: Summary) -> list[str]:
             f"Of Python and the rest, {format_duration(summary.objmode_ns)} in objmode "
             "blocks."
         )
+    if summary.cache_miss_ns:
+        lines.append(
+            "The first look into the cache also loads Numba's own tables, once per "
+            "process; without a cache that is part of the first compilation."
+        )
     if summary.unplaced_ns:
         lines.append(
             f"{format_duration(summary.unplaced_ns)} of compiled code ran outside the "
@@ -214,6 +221,7 @@ def _describe_remainders(summary: Summary) -> list[str]:
             ("compiled code", others.kernel_ns),
             ("compiling", others.compile_ns),
             ("loading cached code", others.cache_load_ns),
+            ("cache misses", others.cache_miss_ns),
             ("dispatch", others.dispatch_ns + others.failed_dispatch_ns),
             ("objmode blocks", others.objmode_ns),
         ]

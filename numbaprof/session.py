@@ -394,10 +394,14 @@ class _EngineFrames:
         self._kinds = {
             "compile": PseudoSlot.COMPILE,
             "cache_load": PseudoSlot.CACHE_LOAD,
+            "cache_miss": PseudoSlot.CACHE_MISS,
         }
 
     def open_frame(self, kind: str) -> int:
         return int(self._engine.open_frame(self._kinds[kind]))
+
+    def rename_frame(self, token: int, kind: str) -> None:
+        self._engine.rename_frame(token, self._kinds[kind])
 
     def close_frame(self, token: int) -> None:
         self._engine.close_frame(token)
@@ -466,6 +470,9 @@ def _with_compile_times(
     """
     queues: dict[tuple[object, str], list[CompileEvent]] = {}
     for event in events:
+        if _is_part_of_itself(event, events):
+            # A jitclass method compiled for its wrapper: its time is in the wrapper's.
+            event = replace(event, inclusive_ns=0)
         queues.setdefault((event.function, event.signature), []).append(event)
     twins = Counter((o.function, _base_signature(o)) for o in overloads)
     found = []
@@ -479,6 +486,17 @@ def _with_compile_times(
             twins[key] -= 1
         found.append(_with_events(overload, mine))
     return found
+
+
+def _is_part_of_itself(event: CompileEvent, events: tuple[CompileEvent, ...]) -> bool:
+    """Tell whether an event happened inside one of the same overload."""
+    around = event.parent
+    while around >= 0:
+        outer = events[around]
+        if (outer.function, outer.signature) == (event.function, event.signature):
+            return True
+        around = outer.parent
+    return False
 
 
 def _base_signature(overload: OverloadStats) -> str:

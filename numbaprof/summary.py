@@ -61,6 +61,8 @@ class TimeSplit:
 
     compile_ns: int = 0
     cache_load_ns: int = 0
+    cache_miss_ns: int = 0
+    """Looks into the cache that found nothing; compiling came after."""
     dispatch_ns: int = 0
     kernel_ns: int = 0
     failed_dispatch_ns: int = 0
@@ -73,6 +75,7 @@ class TimeSplit:
         return (
             self.compile_ns
             + self.cache_load_ns
+            + self.cache_miss_ns
             + self.dispatch_ns
             + self.kernel_ns
             + self.failed_dispatch_ns
@@ -139,6 +142,7 @@ class Summary:
     """Of all processes."""
     compile_ns: int
     cache_load_ns: int
+    cache_miss_ns: int
     dispatch_ns: int
     kernel_ns: int
     failed_dispatch_ns: int
@@ -169,7 +173,7 @@ def summarize(result: ProfileResult) -> Summary:
     Returns
     -------
     Summary
-        ``wall_ns`` is exactly the sum of its six parts.
+        ``wall_ns`` is exactly the sum of its seven parts.
 
     Notes
     -----
@@ -182,6 +186,7 @@ def summarize(result: ProfileResult) -> Summary:
         wall_ns=result.wall_ns,
         compile_ns=main.compile_ns,
         cache_load_ns=main.cache_load_ns,
+        cache_miss_ns=main.cache_miss_ns,
         dispatch_ns=main.dispatch_ns,
         kernel_ns=main.kernel_ns,
         failed_dispatch_ns=main.failed_dispatch_ns,
@@ -320,6 +325,7 @@ def display_names(result: ProfileResult) -> dict[FunctionId, str]:
 _PARTS: dict[ContextKind, str] = {
     "compile": "compile_ns",
     "cache_load": "cache_load_ns",
+    "cache_miss": "cache_miss_ns",
     "failed dispatch": "failed_dispatch_ns",
     # Under way when the profile ended, and not yet at an overload.
     "dispatching": "dispatch_ns",

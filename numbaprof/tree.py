@@ -22,6 +22,7 @@ _PSEUDO_KINDS: dict[int, ContextKind] = {
     PseudoSlot.THREAD: "thread",
     PseudoSlot.COMPILE: "compile",
     PseudoSlot.CACHE_LOAD: "cache_load",
+    PseudoSlot.CACHE_MISS: "cache_miss",
     PseudoSlot.FAILED_DISPATCH: "failed dispatch",
     PseudoSlot.UNATTACHED: "unattached",
     PseudoSlot.DISPATCHING: "dispatching",

@@ -130,9 +130,7 @@ def _emit(
 
 def _renamed(cls: type, name: str) -> type:
     """Return a class whose instances ask for a wrapper called ``name``."""
-    return type(
-        "Renamed", (cls,), {"__slots__": (), "llvm_cpython_wrapper_name": name}
-    )
+    return type("Renamed", (cls,), {"__slots__": (), "llvm_cpython_wrapper_name": name})
 
 
 class _Probe:

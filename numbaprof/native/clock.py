@@ -30,7 +30,14 @@ from numbaprof.errors import OptionError, UnsupportedError
 from numbaprof.model import ClockInfo
 from numbaprof.native import emit
 
-__all__ = ["CLOCK_NAMES", "Clock", "ClockPair", "choose_clock", "emit_read", "read_pair"]
+__all__ = [
+    "CLOCK_NAMES",
+    "Clock",
+    "ClockPair",
+    "choose_clock",
+    "emit_read",
+    "read_pair",
+]
 
 ClockName = Literal["tsc", "cntvct", "clock_gettime", "fake"]
 CLOCK_NAMES: tuple[ClockName, ...] = ("tsc", "cntvct", "clock_gettime", "fake")

@@ -162,12 +162,13 @@ class Engine:
         self._nodes: int = 0
         self._index: int = 0
         self.state[State.TABLE] = self._new_thread_table()
-        module = trampolines.build_module(
-            layouts, clock, ctypes.addressof(self.state)
-        )
+        module = trampolines.build_module(layouts, clock, ctypes.addressof(self.state))
         self.addresses = emit.compile_module(module, trampolines.EXPORTED)
         word = ctypes.c_int64
         self._open = ctypes.PYFUNCTYPE(word, word, word)(self.addresses["open_frame"])
+        self._rename = ctypes.PYFUNCTYPE(word, word, word)(
+            self.addresses["rename_frame"]
+        )
         self._close = ctypes.PYFUNCTYPE(word, word)(self.addresses["close_frame"])
         self._stop = ctypes.PYFUNCTYPE(word)(self.addresses["stop"])
         self._register = ctypes.PYFUNCTYPE(word)(self.addresses["register_thread"])
@@ -229,6 +230,10 @@ class Engine:
     def open_frame(self, kind: PseudoSlot) -> int:
         """Push a frame for work that is not an overload; return its token."""
         return int(self._open(int(kind), 0))
+
+    def rename_frame(self, token: int, kind: PseudoSlot) -> bool:
+        """Say what an open frame turned out to be; False when it is too late."""
+        return not self._rename(token, int(kind))
 
     def close_frame(self, token: int) -> int:
         """Pop the frame of ``token`` and all above it; return its ticks, or -1."""

@@ -184,7 +184,9 @@ class PseudoSlot(enum.IntEnum):
     """A call that returned, but whose overload could not be attached to."""
     DISPATCHING = 6
     """Dispatching was under way when the session stopped."""
-    UFUNC = 7
+    CACHE_MISS = 7
+    """A look into the cache that found nothing."""
+    UFUNC = 8
     """A ufunc loop's frame, on the shadow stack only."""
 
 

@@ -65,6 +65,7 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.dispatcher:_DispatcherBase.add_overload",
     "numba.core.dispatcher:_DispatcherBase._make_finalizer",
     "numba.core.dispatcher:Dispatcher._compile_for_args",
+    "numba.core.dispatcher:Dispatcher.get_compile_result",
     "numba.core.dispatcher:LiftedLoop.get_source_location",
     "numba.core.dispatcher:ObjModeLiftedWith",
     "numba.core.registry:cpu_target.typing_context._globals",
@@ -135,6 +136,8 @@ class Birthplaces:
     """``self``, a stencil; the outcome is a compile result, or None."""
     cfuncs: tuple[tuple[type, str], ...]
     """``self``, a C callback that has its address now."""
+    first_class: tuple[tuple[type, str], ...]
+    """The outcome is a compile result whose address is taken, to be called by value."""
 
 
 BIRTHPLACES = Birthplaces(
@@ -143,6 +146,7 @@ BIRTHPLACES = Birthplaces(
     ufuncs=((UFuncBuilder, "build_ufunc"), (GUFuncBuilder, "build_ufunc")),
     stencils=((StencilFunc, "_stencil_wrapper"),),
     cfuncs=((CFunc, "compile"),),
+    first_class=((Dispatcher, "get_compile_result"),),
 )
 
 
@@ -382,8 +386,9 @@ def jitclass_member(instance_type: Any, name: str, role: str) -> Any:
     class_type = getattr(instance_type, "class_type", None)
     if class_type is None:
         return None
-    if name in class_type.jit_methods:
-        return class_type.jit_methods[name]
+    for functions in (class_type.jit_methods, class_type.jit_static_methods):
+        if name in functions:
+            return functions[name]
     pair = class_type.jit_props.get(name, {})
     found = pair.get("set" if role == "mutator" else "get")
     if found is not None:
@@ -420,22 +425,62 @@ def jitclass_role(
     return "method" if code.co_name == "method" else "property"
 
 
-def jitclass_arguments(thing: Any, cres: Any) -> tuple[Any, ...]:
-    """Return the argument types of the user's method behind a wrapper's overload.
+def user_arguments(thing: Any, cres: Any) -> tuple[Any, ...]:
+    """Return the argument types of an overload as the user's function declares them.
 
-    A constructor's wrapper does not get ``self``; its type is what it returns.
+    Only the wrappers that jitclass generates differ: that of a constructor does not get
+    ``self``, whose type is what it returns, and that of a method gets everything in a
+    star and leaves the defaults to the method. Of a static method, called on an
+    instance, ``self`` is kept.
     """
     args = tuple(cres.signature.args)
-    if jitclass_role(thing) == "constructor":
+    role = jitclass_role(thing)
+    if role == "constructor":
         return (cres.signature.return_type, *args)
-    return args
+    args = star_arguments(thing, args)
+    if role != "method":
+        return args
+    given = (*args[:-1], *args[-1].types)
+    defaults = getattr(
+        python_function(_behind_jitclass(thing, args)), "__defaults__", ()
+    )
+    n_parameters = len(parameter_names(thing, args))
+    missing = min(max(0, n_parameters - len(given)), len(defaults or ()))
+    return (*given, *map(types.Omitted, defaults[-missing:] if missing else ()))
+
+
+def star_arguments(thing: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Mark the tuple that a ``*args`` takes, which reads like any tuple otherwise.
+
+    Numba does so itself for calls from compiled code, but not for those from Python.
+    The wrappers that jitclass makes of methods are of this kind.
+
+    Parameters
+    ----------
+    thing : object
+        Dispatcher, or the Python function itself.
+    args : tuple of numba types
+        As in ``CompileResult.signature.args``.
+    """
+    is_function = isinstance(thing, python_types.FunctionType)
+    function = thing if is_function else python_function(thing)
+    if function is None or not function.__code__.co_flags & inspect.CO_VARARGS:
+        return args
+    star = args[-1] if len(args) > function.__code__.co_argcount else None
+    if not isinstance(star, types.Tuple | types.UniTuple):
+        return args
+    return (*args[:-1], types.StarArgTuple(star.types))
 
 
 # -- facts about one function ---------------------------------------------------------
 
 
-def parameter_names(thing: Any) -> tuple[str, ...]:
-    """Return the parameter names in the order of a signature; a star has its star."""
+def parameter_names(thing: Any, args: Any = None) -> tuple[str, ...]:
+    """Return the parameter names in the order of a signature; a star has its star.
+
+    With the argument types, a wrapper that jitclass generated has its method's names.
+    """
+    thing = _behind_jitclass(thing, args)
     function = python_function(thing)
     if function is None:
         return ()
@@ -466,7 +511,7 @@ def dispatcher_info(thing: Any, identity: FunctionId) -> DispatcherInfo:
         ),
         n_overloads=len(overloads),
         eager=isinstance(thing, Dispatcher) and not thing._can_compile,
-        inline=options.get("inline") == "always",
+        inline=is_always_inlined(thing),
         cache_enabled=enabled,
         cache_hits=sum(stats.cache_hits.values()) if enabled and stats else 0,
         cache_misses=sum(stats.cache_misses.values()) if enabled and stats else 0,
@@ -511,8 +556,8 @@ def _cache_reason(overloads: Any, closure: tuple[str, ...]) -> str:
             "in every process, so the cache key never matches"
         )
     for cres in list(overloads.values()):
-        if getattr(cres, "lifted", None):
-            return "it contains lifted code, which Numba does not cache"
+        if any(not lifted.can_cache for lifted in getattr(cres, "lifted", None) or ()):
+            return "it contains lifted loops, which Numba does not cache"
         if getattr(cres.library, "has_dynamic_globals", False):
             return "it uses dynamic globals (such as ctypes pointers or large arrays)"
     return ""
@@ -546,6 +591,29 @@ def num_threads_function() -> int:
     parallel code does.
     """
     return int(llvm.address_of_symbol("get_num_threads") or 0)
+
+
+def is_always_inlined(thing: Any) -> bool:
+    """Tell whether a dispatcher has ``inline="always"``."""
+    options = getattr(thing, "targetoptions", None) or {}
+    return bool(options.get("inline") == "always")
+
+
+def calls_itself(thing: Any) -> bool:
+    """Tell whether a dispatcher's function refers to the dispatcher by name."""
+    function = python_function(thing)
+    if function is None:
+        return False
+    code = function.__code__
+    if any(function.__globals__.get(name) is thing for name in code.co_names):
+        return True
+    for cell in function.__closure__ or ():
+        try:
+            if cell.cell_contents is thing:
+                return True
+        except ValueError:  # an empty cell: the name is not bound yet
+            continue
+    return False
 
 
 def linked_libraries(library: Any) -> tuple[Any, ...]:

@@ -46,7 +46,9 @@ def _unfold(args: Iterable[Any]) -> Iterator[Any]:
             yield arg
 
 
-def describe_arguments(args: Iterable[Any], names: tuple[str, ...]) -> tuple[ArgType, ...]:
+def describe_arguments(
+    args: Iterable[Any], names: tuple[str, ...]
+) -> tuple[ArgType, ...]:
     """Describe the arguments of an overload.
 
     Parameters
@@ -213,4 +215,5 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any, str], ArgType]], ...] = (
     (types.ClassInstanceType, _jitclass),
     (types.StructRef, _structref),
     (types.PyObject, _plain("object", "object")),
+    (type(types.ffi_forced_object), _plain("object", "object")),
 )

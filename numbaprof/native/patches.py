@@ -286,10 +286,9 @@ class UfuncPatch:
         view = self._view()
         foreign = []
         for index, slot in self.loops.items():
-            mine = (
-                view.functions[index] == self._trampoline
-                and view.data[index] == ctypes.addressof(slot)
-            )
+            mine = view.functions[index] == self._trampoline and view.data[
+                index
+            ] == ctypes.addressof(slot)
             if not mine:
                 foreign.append(str(index))
                 continue

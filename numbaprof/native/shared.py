@@ -71,6 +71,4 @@ def _first_calibration(engine: Engine) -> float:
     while time.perf_counter_ns() < until:
         pass
     last = clocks.read_pair(engine.now)
-    return clocks.NS_PER_S / clocks.describe(
-        engine.clock, first, last
-    ).ticks_per_second
+    return clocks.NS_PER_S / clocks.describe(engine.clock, first, last).ticks_per_second
