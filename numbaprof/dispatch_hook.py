@@ -289,7 +289,7 @@ class DispatchHook:
             args=numba_api.describe_arguments(args, names),
             return_type=numba_api.type_text(cres.signature.return_type),
             kind=kind,
-            origin=_origin(thing, cres, internal=internal),
+            origin=_origin(thing, cres, internal=internal, late=late),
             internal=internal,
             created_in_session=late,
             library=_weak(getattr(cres, "library", None)),
@@ -654,14 +654,16 @@ def _unnamed(args: tuple[ArgType, ...]) -> tuple[ArgType, ...]:
     return tuple(replace(arg, name="") for arg in args)
 
 
-def _origin(thing: Any, cres: Any, *, internal: bool) -> Origin:
+def _origin(thing: Any, cres: Any, *, internal: bool, late: bool) -> Origin:
     if internal:
         return "internal"
     if getattr(cres, "metadata", None) is None:
         return "cache"
-    if getattr(thing, "_can_compile", True) is False:
-        return "eager"
-    return "compiled"
+    # While the decorator runs the function is not yet closed to other types; once it is,
+    # somebody may have closed it by hand.
+    closed = getattr(thing, "_can_compile", True) is False
+    is_eager = numba_api.is_in_decorator(thing) if late else closed
+    return "eager" if is_eager else "compiled"
 
 
 def _ufunc_record(

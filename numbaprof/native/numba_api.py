@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import llvmlite.binding as llvm
 import numpy as np
-from numba.core import config, types
+from numba.core import config, typeinfer, types
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import (
@@ -74,6 +74,7 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.caching:_Cache.load_overload",
     "numba.core.ccallback:CFunc._compile_uncached",
     "numba.core.compiler_lock:global_compiler_lock.is_locked",
+    "numba.core.typeinfer:_temporary_dispatcher_map",
     "numba.core.types:ClassInstanceType.jit_methods",
     "numba.experimental.jitclass.boxing:_cache_specialized_box",
     "numba.np.ufunc.dufunc:DUFunc._compile_for_argtys",
@@ -591,6 +592,12 @@ def num_threads_function() -> int:
     parallel code does.
     """
     return int(llvm.address_of_symbol("get_num_threads") or 0)
+
+
+def is_in_decorator(thing: Any) -> bool:
+    """Tell whether the decorator of a dispatcher is compiling the signatures given."""
+    name = getattr(python_function(thing), "__name__", "")
+    return typeinfer._temporary_dispatcher_map.get(name) is thing
 
 
 def is_always_inlined(thing: Any) -> bool:

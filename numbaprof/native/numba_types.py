@@ -201,6 +201,7 @@ _DESCRIPTIONS: tuple[tuple[type, Callable[[Any, str], ArgType]], ...] = (
     (types.NPDatetime, _scalar),
     (types.NPTimedelta, _scalar),
     (types.UnicodeType, _plain("string", "str")),
+    (types.Bytes, _plain("string", "bytes")),
     (types.NoneType, _plain("none", "None")),
     (types.Optional, _optional),
     (types.BaseNamedTuple, _namedtuple),
