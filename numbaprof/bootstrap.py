@@ -49,15 +49,18 @@ def call_when_numba_is_imported(callback: Callable[[], None]) -> None:
     """
     if "numba" in sys.modules:
         callback()
-    else:
-        sys.meta_path.insert(0, _NumbaWatch(callback))
+        return
+    _watch.callbacks.append(callback)
+    # There can be a second caller: `numbaprof run` in a child of `numbaprof run`.
+    if _watch not in sys.meta_path:
+        sys.meta_path.insert(0, _watch)
 
 
 class _NumbaWatch:
     """A finder that passes on what the others find, to see when Numba is loaded."""
 
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback = callback
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
 
     def find_spec(
         self,
@@ -80,9 +83,20 @@ class _NumbaWatch:
                 return spec
         return None
 
+    def loaded(self) -> None:
+        """Leave and call back; Numba is ready for use."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+_watch = _NumbaWatch()
+
 
 class _WatchedLoader:
-    """A loader that is the given one but for one call after loading."""
+    """A loader that is the given one but for telling the watch when it is done."""
 
     def __init__(self, loader: Any, watch: _NumbaWatch) -> None:
         self._loader = loader
@@ -103,9 +117,7 @@ class _WatchedLoader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        if self._watch in sys.meta_path:
-            sys.meta_path.remove(self._watch)
-        self._watch.callback()
+        self._watch.loaded()
 
 
 _at_exit: list[Callable[[], None]] = []

@@ -240,7 +240,6 @@ def record_this_process(folder: str) -> Callable[[], None] | None:
     )
     recording.set_current(recorder)
     record_forks(spool)
-    recorder.save_on_sigterm()
     _finish_with_multiprocessing(recorder)
     recorder.numba_imported()
     return recorder.finish

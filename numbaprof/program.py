@@ -108,18 +108,18 @@ class Program:
 
     def _load_script(self, main: ModuleType) -> CodeType:
         sys.argv = [self.target, *self.arguments]
+        # Absolute but not normalised, as CPython does it (3.9 and later).
+        path = os.path.join(os.getcwd(), self.target)
         # A folder or an archive with a __main__.py is put on the path and imported.
-        importer = pkgutil.get_importer(self.target)
+        importer = pkgutil.get_importer(path)
         if importer is not None:
-            _set_first_path(self.target)
+            _set_first_path(path)
             spec = importer.find_spec("__main__")
             if spec is None:
                 raise ProgramError(
-                    f"can't find '__main__' module in {self.target!r}", exit_code=1
+                    f"can't find '__main__' module in {path!r}", exit_code=1
                 )
             return _load_spec(main, spec)
-        # Absolute but not normalised, as CPython does it (3.9 and later).
-        path = os.path.join(os.getcwd(), self.target)
         _set_first_path(os.path.dirname(os.path.realpath(path)))
         compiled = path.endswith(".pyc")
         make_loader: Any = (

@@ -8,16 +8,15 @@ the end is, and hands the profile to its outlet exactly once.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from numbaprof.merging import merge
+from numbaprof.sigterm import SigtermHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
     from numbaprof.model import ProfileResult
 
@@ -127,7 +126,8 @@ class Recorder:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._busy_thread: int | None = None
-        self._pending_signal: int | None = None
+        self._end_when_free = False
+        self._sigterm = SigtermHandler(self._before_sigterm)
 
     def numba_imported(self) -> None:
         """Start measuring, unless the program decides about that itself."""
@@ -152,6 +152,7 @@ class Recorder:
                 return
             self._session = session
             self._outlet.opened()
+            self._sigterm.install()
 
     def stop(self, exit: str = "") -> None:
         """Stop measuring and keep what was measured."""
@@ -176,7 +177,7 @@ class Recorder:
             self.stop(exit=self.exit)
             result = merge(self._parts) if self._parts else None
             self._outlet.deliver(result, "" if result else self._problem)
-            self._restore_sigterm()
+            self._sigterm.restore()
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
@@ -194,8 +195,10 @@ class Recorder:
             finally:
                 if outermost:
                     self._busy_thread = None
-        if outermost and self._pending_signal is not None:
-            self._end_by_signal(self._pending_signal, None)
+        if outermost and self._end_when_free:
+            self._end_when_free = False
+            if self._before_sigterm():
+                self._sigterm.end()
 
     def become_child(self, outlet: Outlet, *, label: str) -> None:
         """Turn the copy of the parent's recorder that a fork made into the child's.
@@ -210,6 +213,7 @@ class Recorder:
         # Another thread, which does not exist here, may have held the lock.
         self._lock = threading.RLock()
         self._busy_thread = None
+        self._sigterm.renew_after_fork()
         self._pid = os.getpid()
         self.exit = ""
         self._label = label
@@ -225,39 +229,14 @@ class Recorder:
             # Nothing can be said from here: the mark without a profile will be found.
             self.finished = True
 
-    # -- the end by a signal ---------------------------------------------------------
-
-    def save_on_sigterm(self) -> None:
-        """Deliver before SIGTERM ends the process, unless the program handles it.
-
-        Python runs the handler as soon as the main thread is back in Python, so a long
-        kernel delays the end of the process. Only the main thread may install it.
-        """
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        ):
-            signal.signal(signal.SIGTERM, self._end_by_signal)
-
-    def _restore_sigterm(self) -> None:
-        if (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTERM) == self._end_by_signal
-        ):
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def _end_by_signal(self, number: int, frame: FrameType | None) -> None:
-        # Handlers run in the main thread: is it in the middle of something?
+    def _before_sigterm(self) -> bool:
+        """Deliver; False while the main thread is in the middle of something."""
         if self._busy_thread == threading.get_ident():
-            self._pending_signal = number
-            return
-        self.exit = signal.Signals(number).name
-        try:
-            self.finish()
-        finally:
-            # The exit status is that of a process without a handler.
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            self._end_when_free = True
+            return False
+        self.exit = "SIGTERM"
+        self.finish()
+        return True
 
 
 def _describe(error: Exception) -> str:

@@ -78,7 +78,6 @@ def run(program: Program, options: RunOptions) -> None:
     )
     recorder.set_current(recording)
     children.record_forks(spool)
-    recording.save_on_sigterm()
     # First registered, last run.
     atexit.register(recording.finish)
     bootstrap.call_when_numba_is_imported(recording.numba_imported)

@@ -19,7 +19,7 @@ ROOMS = {
     "vocabulary": {"errors", "environment", "model", "signatures"},
     "native": {"native"},
     "instruments": {"dispatch_hook", "compile_events"},
-    "session": {"session", "tree"},
+    "session": {"session", "sigterm", "tree"},
     "outputs": {
         "analysis",
         "check",
