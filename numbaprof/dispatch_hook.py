@@ -110,12 +110,15 @@ class DispatchHook:
         self.records: list[Record] = []
         self._entry_points: list[tuple[patches.EntryPointPatch, Record]] = []
         self._ufuncs: dict[int, tuple[patches.UfuncPatch, dict[int, Record]]] = {}
-        self._functions: dict[FunctionId, tuple[Callable[[], Any], DispatcherInfo]] = {}
+        self._functions: dict[
+            FunctionId, tuple[Callable[[], Any], DispatcherInfo | None]
+        ] = {}
         self._cfuncs: list[tuple[Any, int, int, Record]] = []
         self._hooks: list[CallHook] = []
         self.errors = HookErrors()
         self.unrestored: list[str] = []
         self._running = False
+        self._infos: tuple[DispatcherInfo, ...] | None = None
 
     # -- start and stop ---------------------------------------------------------------
 
@@ -155,6 +158,10 @@ class DispatchHook:
         for loops, _ in self._ufuncs.values():
             slots.extend(loops.loops.values())
         _keep_occupied(self._engine, slots)
+        # The records have the slots; a weak reference left on an entry point would be
+        # a trace of us.
+        self._entry_points.clear()
+        self._ufuncs.clear()
 
     def _note(self, problem: str | None) -> None:
         if problem:
@@ -212,7 +219,7 @@ class DispatchHook:
         for dispatcher in numba_api.live_dispatchers():
             for cres in list(dispatcher.overloads.values()):
                 self._attach_overload(dispatcher, cres, late=False)
-            self._remember_function(dispatcher)
+            self._remember_function(dispatcher, late=False)
         for type_, name, entry_point in numba_api.live_property_getters():
             self._attach_getter(type_, name, entry_point)
         for thing in numba_api.live_ufuncs():
@@ -299,7 +306,7 @@ class DispatchHook:
         if numba_api.calls_itself(thing):
             record.callers.add(function.qualname)
         self.records.append(record)
-        self._remember_function(thing, function)
+        self._remember_function(thing, function, late=late)
         definitions = getattr(cres.target_context, "_defns", None)
         self._attach_entry_point(
             record,
@@ -435,11 +442,18 @@ class DispatchHook:
         self._cfuncs.append((cfunc, original, ours, record))
 
     def _remember_function(
-        self, thing: Any, function: FunctionId | None = None
+        self, thing: Any, function: FunctionId | None = None, *, late: bool = True
     ) -> None:
+        """Keep a way to ask about a function at the end, when it may be gone.
+
+        What is known now is kept too for functions that come into being meanwhile;
+        doing it for all that are there would make starting slow.
+        """
         function = self._registry.identify(thing) if function is None else function
         if function not in self._functions:
-            info = numba_api.dispatcher_info(thing, function)
+            info = None
+            if late:
+                info = numba_api.dispatcher_info(thing, function)
             self._functions[function] = (_weak(thing), info)
 
     def bind_to_epoch(self) -> None:
@@ -488,6 +502,8 @@ class DispatchHook:
 
     def dispatchers(self) -> tuple[DispatcherInfo, ...]:
         """Return the facts about every function seen, as they are now."""
+        if self._infos is not None:
+            return self._infos
         for dispatcher in numba_api.live_dispatchers():
             # One that is only ever inlined never gets an overload to be seen by.
             if numba_api.is_always_inlined(dispatcher):
@@ -495,10 +511,12 @@ class DispatchHook:
         found = []
         for function, (reference, info) in self._functions.items():
             thing = reference()
-            found.append(
-                info if thing is None else numba_api.dispatcher_info(thing, function)
-            )
-        return tuple(found)
+            if thing is not None:
+                info = numba_api.dispatcher_info(thing, function)
+            if info is not None:
+                found.append(info)
+        self._infos = tuple(found)
+        return self._infos
 
     def overloads(self, ns_per_tick: float) -> list[tuple[OverloadStats, list[Record]]]:
         """Freeze the records into overloads without times of the tree.

@@ -161,6 +161,8 @@ class Engine:
         self._epochs = 0
         self._nodes: int = 0
         self._index: int = 0
+        self._ufunc_slots: list[UfuncSlot] = []
+        self._retired_slots: dict[tuple[int, int], list[UfuncSlot]] = {}
         self.state[State.TABLE] = self._new_thread_table()
         module = trampolines.build_module(layouts, clock, ctypes.addressof(self.state))
         self.addresses = emit.compile_module(module, trampolines.EXPORTED)
@@ -313,12 +315,29 @@ class Engine:
         return split
 
     def new_ufunc_slot(self, original: int, data: int) -> UfuncSlot:
-        """Return a fresh slot for a ufunc loop with its original ``data``."""
-        slot = UfuncSlot()
-        slot.words[UfuncField.ORIG_FN] = original
-        slot.words[UfuncField.ORIG_DATA] = data
+        """Return an empty slot for a ufunc loop with its original ``data``.
+
+        It lives as long as the process: NumPy takes loop and data once and calls them,
+        without the GIL, row by row for a whole array, whoever restores the ufunc
+        meanwhile. One that was retired serves again for the same loop.
+        """
+        retired = self._retired_slots.get((original, data), [])
+        for slot in retired:
+            if not slot.words[UfuncField.ACTIVE]:
+                retired.remove(slot)
+                break
+        else:
+            slot = UfuncSlot()
+            slot.words[UfuncField.ORIG_FN] = original
+            slot.words[UfuncField.ORIG_DATA] = data
+            self._ufunc_slots.append(slot)
         self.clear_ufunc_slot(slot)
         return slot
+
+    def retire_ufunc_slot(self, slot: UfuncSlot) -> None:
+        """Say that a slot stands in front of no loop any more."""
+        key = (slot.words[UfuncField.ORIG_FN], slot.words[UfuncField.ORIG_DATA])
+        self._retired_slots.setdefault(key, []).append(slot)
 
     def clear_ufunc_slot(self, slot: UfuncSlot) -> None:
         """Empty a ufunc slot's counters and bind it to the running session."""

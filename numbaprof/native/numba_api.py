@@ -197,9 +197,24 @@ def live_ufuncs() -> list[Any]:
     return found
 
 
+_WITHOUT_JITTED_UFUNCS = sys.stdlib_module_names | {
+    "llvmlite",
+    "matplotlib",
+    "numba",
+    "numpy",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "torch",
+}
+"""Top-level packages not worth a look; together they have 100,000 global names."""
+
+
 def _plain_ufuncs() -> Iterator[Any]:
     seen = set()
-    for module in list(sys.modules.values()):
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in _WITHOUT_JITTED_UFUNCS:
+            continue
         if type(module) is not python_types.ModuleType:
             continue
         for thing in list(vars(module).values()):

@@ -6,6 +6,7 @@ The text is short and in the user's notation: ``float64[:, ::1]`` rather than
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -73,10 +74,16 @@ def describe_arguments(
 
 def describe(type_: Any, name: str = "") -> ArgType:
     """Describe one Numba type in plain data."""
-    for cls, build in _DESCRIPTIONS:
-        if isinstance(type_, cls):
-            return build(type_, name)
-    return ArgType(name, _cut(str(type_)), "other")
+    return _builder(type(type_))(type_, name)
+
+
+@functools.cache
+def _builder(cls: type) -> Callable[[Any, str], ArgType]:
+    """Return what describes types of class ``cls``; checking 25 ABCs takes a while."""
+    for base, build in _DESCRIPTIONS:
+        if issubclass(cls, base):
+            return build
+    return lambda type_, name: ArgType(name, _cut(str(type_)), "other")
 
 
 def _cut(text: str) -> str:

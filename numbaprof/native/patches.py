@@ -9,6 +9,7 @@ pair. All of it happens under the GIL, in plain stores.
 from __future__ import annotations
 
 import ctypes
+import functools
 import types
 import weakref
 from collections.abc import Callable
@@ -326,12 +327,18 @@ class _DlInfo(ctypes.Structure):
     ]
 
 
+@functools.cache
+def _dladdr() -> Any:
+    """Return the C function ``dladdr``, None where there is none."""
+    found = getattr(ctypes.CDLL(None), "dladdr", None)
+    if found is not None:
+        found.argtypes = [ctypes.c_void_p, ctypes.POINTER(_DlInfo)]
+    return found
+
+
 def _in_library(address: int) -> bool:
-    dladdr = getattr(ctypes.CDLL(None), "dladdr", None)
-    if dladdr is None:
-        return True
-    dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(_DlInfo)]
-    return bool(dladdr(address, ctypes.byref(_DlInfo())))
+    dladdr = _dladdr()
+    return dladdr is None or bool(dladdr(address, ctypes.byref(_DlInfo())))
 
 
 def entry_point_types() -> tuple[type, ...]:
