@@ -64,7 +64,7 @@ class ContextTree(Protocol):
         """Push a frame, "compile" or "cache_load"; return its token."""
 
     def rename_frame(self, token: int, kind: str) -> object:
-        """Say that an open frame turned out to be a "cache_miss"."""
+        """Say what an open frame turned out to be: "cache_miss" or "cache_load"."""
 
     def close_frame(self, token: int) -> object:
         """Pop a frame."""
@@ -304,6 +304,8 @@ class CompileEvents:
                 self._unstart(top)
             elif top.lookups == "decide" and result is not None:
                 top.outcome = "cache_load"
+                if self._tree is not None:
+                    self._tree.rename_frame(top.node, "cache_load")
             return
         thread.stack.pop()
         if result is None:

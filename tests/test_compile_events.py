@@ -99,6 +99,11 @@ class Tree:
         self.kinds.append(kind)
         return self.open[-1]
 
+    def rename_frame(self, token, kind):
+        """Change the kind of the top frame."""
+        assert self.open[-1] == token
+        self.kinds[token] = kind
+
     def close_frame(self, token):
         """Pop a frame, which must be the top one."""
         assert self.open.pop() == token
@@ -543,6 +548,9 @@ class Tree:
         self.kinds.append([kind, None])
         return len(self.kinds) - 1
 
+    def rename_frame(self, token, kind):
+        self.kinds[token][0] = kind
+
     def close_frame(self, token):
         self.kinds[token][1] = "closed"
 
@@ -592,6 +600,7 @@ print(json.dumps({
     "errors": instrument.hook_errors + instrument.unrestored,
     "unfinished": instrument.unfinished,
     "open": sum(end is None for _, end in Tree.kinds),
+    "misses": sum(kind == "cache_miss" for kind, _ in Tree.kinds),
 }))
 '''
 
@@ -635,6 +644,7 @@ def test_second_process_loads_what_the_first_compiled(tmp_path):
         "errors": [],
         "unfinished": 0,
         "open": 0,
+        "misses": 5,
     }
     assert second == {
         "events": [
@@ -648,6 +658,7 @@ def test_second_process_loads_what_the_first_compiled(tmp_path):
         "errors": [],
         "unfinished": 0,
         "open": 0,
+        "misses": 0,
     }
 
 
@@ -1020,6 +1031,7 @@ def test_cache_miss_has_not_happened(bench):
         ("f", "compile", 10, 20, 18, -1),
         ("k", "compile", 21, 2, 2, 0),
     ]
+    assert bench.tree.kinds == ["compile", "cache_miss", "compile"]
     assert bench.tree.open == []
 
 
@@ -1074,7 +1086,7 @@ def test_miss_leaves_expected_work_expected(bench):
         ("f", "compile", 35, 15, 10, -1),
         ("callee", "cache_load", 40, 5, 5, 0),
     ]
-    assert bench.tree.kinds == ["cache_load", "compile", "cache_load"]
+    assert bench.tree.kinds == ["cache_miss", "compile", "cache_load"]
 
 
 def test_failed_look_for_expected_work_is_one_failure(bench):
@@ -1100,6 +1112,7 @@ def test_look_that_is_a_part_of_the_work(bench, lookups, result, event):
     bench.look(115, 118, "its cache", result)
     bench.end(130, "wrapper")
     assert bench.summary == [("wrapper", event, 10, 20, 20, -1)]
+    assert bench.tree.kinds == [event]
 
 
 def test_load_is_named_by_who_takes_it(bench):
