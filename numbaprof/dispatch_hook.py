@@ -12,10 +12,9 @@ compiled code and by address, steps of a generator, functions without code of th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +36,9 @@ from numbaprof.native.boxing import BoxingField, BoxingSlot
 from numbaprof.native.engine import Engine, ParallelSlot, Slot, UfuncSlot
 from numbaprof.native.hooks import CallHook, HookErrors
 from numbaprof.native.layout import START_MINIMUM, SlotField, UfuncField
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["DispatchHook", "Record"]
 
@@ -155,8 +157,6 @@ class DispatchHook:
             for cfunc, original, ours, _ in reversed(self._cfuncs):
                 self._restore_cfunc(cfunc, original, ours)
         slots: list[Slot | UfuncSlot] = [patch.slot for patch, _ in self._entry_points]
-        for loops, _ in self._ufuncs.values():
-            slots.extend(loops.loops.values())
         _keep_occupied(self._engine, slots)
         # The records have the slots; a weak reference left on an entry point would be
         # a trace of us.
@@ -677,7 +677,7 @@ def _origin(thing: Any, cres: Any, *, internal: bool, late: bool) -> Origin:
         return "internal"
     if getattr(cres, "metadata", None) is None:
         return "cache"
-    # While the decorator runs the function is not yet closed to other types; once it is,
+    # While the decorator runs it is not yet closed to other types; once it is,
     # somebody may have closed it by hand.
     closed = getattr(thing, "_can_compile", True) is False
     is_eager = numba_api.is_in_decorator(thing) if late else closed

@@ -7,9 +7,9 @@ What a call does
 ----------------
 ``dispatch`` stands in for ``tp_call`` of the dispatcher types. It pushes a *pending*
 frame: which dispatcher, which Python code called it, the time ``t0``. Numba then finds
-(or compiles) an overload and calls its entry point, where ``overload`` stands in for the
-wrapper Numba compiled: it takes the pending frame over, reads ``t1``, calls the wrapper,
-reads ``t2``, adds to the node of the calling-context tree and pops. Entry points that
+(or compiles) an overload and calls its entry point, where ``overload`` stands in for
+the wrapper Numba compiled: it takes the pending frame over, reads ``t1``, calls the
+wrapper, reads ``t2``, adds to the node of the calling-context tree and pops. Entry points that
 compiled code calls by themselves (objmode bodies, property getters) find no pending
 frame of their own dispatcher and push one.
 
@@ -24,7 +24,7 @@ Memory
 ------
 Frames are addressed by index, since they move when they grow; nodes have their address
 space reserved and do not. Hash tables that are read without the GIL are never freed. A
-slot stays alive while a call is inside (``active``), see :mod:`numbaprof.dispatch_hook`.
+slot stays alive while a call is inside, see :mod:`numbaprof.dispatch_hook`.
 A frame carries the epoch (session number) it was pushed in; one of an earlier epoch is
 popped without a trace.
 """
@@ -32,9 +32,8 @@ popped without a trace.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from numbaprof.errors import UnsupportedError
 from numbaprof.model import HISTOGRAM_BUCKETS
@@ -62,6 +61,9 @@ from numbaprof.native.layout import (
     Thread,
     UfuncField,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Engine", "NodeRecord", "ParallelSlot", "Slot", "UfuncSlot"]
 

@@ -12,10 +12,8 @@ import ctypes
 import functools
 import types
 import weakref
-from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
-import numpy as np
 
 from numbaprof.errors import AttachError, UnsupportedError
 from numbaprof.native import numba_api
@@ -27,6 +25,10 @@ from numbaprof.native.cpython_api import (
 )
 from numbaprof.native.engine import Engine, Slot, UfuncSlot
 from numbaprof.native.layout import UfuncField
+
+if TYPE_CHECKING:
+    import numpy as np
+    from collections.abc import Callable
 
 __all__ = ["EntryPointPatch", "TypeCallPatch", "UfuncPatch", "is_patched"]
 
@@ -259,7 +261,9 @@ class UfuncPatch:
         view = _UfuncObject.from_address(id(self.ufunc))
         seen = (view.nin, view.nout, view.nargs, view.ntypes)
         true = (self.ufunc.nin, self.ufunc.nout, self.ufunc.nargs, self.ufunc.ntypes)
-        if seen != true or not view.functions or not view.data:
+        # Before its first loop is compiled a DUFunc has no arrays at all.
+        missing = bool(view.ntypes) and not (view.functions and view.data)
+        if seen != true or missing:
             raise AttachError(
                 f"its PyUFuncObject reads {seen} where NumPy says {true}: other layout"
             )
@@ -295,6 +299,7 @@ class UfuncPatch:
                 continue
             view.functions[index] = slot.words[UfuncField.ORIG_FN]
             view.data[index] = slot.words[UfuncField.ORIG_DATA] or None
+            self._engine.retire_ufunc_slot(slot)
         if foreign:
             return f"somebody else changed loop {', '.join(foreign)} after us"
         return ""
