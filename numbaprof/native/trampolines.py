@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import llvmlite.ir as ir
 
@@ -42,6 +41,9 @@ from numbaprof.native.layout import (
     Thread,
     UfuncField,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["EXPORTED", "build_module"]
 
@@ -487,7 +489,7 @@ class _Builder:
         return self._cold(function)
 
     def _emit_root_node(self) -> ir.Function:
-        """Emit ``word root_node(Thread *thread)``: the thread's root in this session."""
+        """Emit ``word root_node(Thread *thread)``: its root in this session."""
         function, builder = self._function(
             "root_node", ir.FunctionType(WORD, (PTR,)), "thread", export=False
         )
@@ -503,6 +505,9 @@ class _Builder:
         root = builder.select(full, const(LOST_NODE), fresh)
         emit.store_word(builder, thread, Thread.ROOT_NODE, root)
         emit.store_word(builder, thread, Thread.ROOT_EPOCH, epoch)
+        # The block may be that of a thread that ended: its state's address came back.
+        ident = self._absolute(builder, "PyThread_get_thread_ident", WORD)
+        emit.store_word(builder, thread, Thread.IDENT, ident)
         builder.ret(root)
         return self._cold(function)
 
@@ -554,8 +559,10 @@ class _Builder:
         emit.store_word(builder, thread, Thread.DEPTH, depth)
         frame = self._frame(builder, thread, depth)
         epoch = load_word(builder, self.state, State.EPOCH)
-        current = builder.icmp_signed(
-            "==", load_word(builder, frame, Frame.EPOCH), epoch
+        # Another frame can be here only if the end of a compilation was lost above.
+        current = builder.and_(
+            builder.icmp_signed("==", load_word(builder, frame, Frame.EPOCH), epoch),
+            builder.icmp_signed("==", load_word(builder, frame, Frame.SLOT), const(0)),
         )
         with builder.if_then(current):
             error = builder.icmp_signed("!=", failed, const(0))
@@ -992,7 +999,7 @@ class _Builder:
     def _parent_without_gil(
         self, builder: ir.IRBuilder, thread: ir.Value, depth: ir.Value, epoch: ir.Value
     ) -> tuple[Any, Any]:
-        """Emit finding the parent's node; NO_NODE where a root would have to be made."""
+        """Emit finding the parent's node; NO_NODE where a root would be made."""
         node = emit.variable(builder, WORD, "parent.node")
         inside = emit.variable(builder, WORD, "parent.frame")
         known = load_word(builder, thread, Thread.ROOT_EPOCH)
@@ -1024,9 +1031,10 @@ class _Builder:
         slot, thread, begin, elements = function.args
         end = self.clock(builder)
         ticks = builder.sub(end, begin)
-        add = lambda field, value: emit.add_to_word(  # noqa: E731
-            builder, slot, field, value, ordering="monotonic"
-        )
+
+        def add(field: int | ir.Value, value: ir.Value) -> None:
+            emit.add_to_word(builder, slot, field, value, ordering="monotonic")
+
         add(UfuncField.ACTIVE, const(-1))
         epoch = load_word(builder, self.state, State.EPOCH)
         parent = emit.variable(builder, WORD, "parent")
@@ -1224,7 +1232,7 @@ class _Builder:
     # -- small exports ----------------------------------------------------------------
 
     def _emit_register_thread(self) -> None:
-        """Emit ``word register_thread(void)``: this thread's root node, made if needed."""
+        """Emit ``word register_thread(void)``: this thread's root, made if needed."""
         function, builder = self._function("register_thread", ir.FunctionType(WORD, ()))
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
@@ -1273,7 +1281,7 @@ def _hash_key(
 
 def _publish(builder: ir.IRBuilder, pointer: ir.Value, word: ir.Value) -> None:
     """Emit a release store: whoever reads ``word`` sees what was written before."""
-    # llvmlite's store_atomic does not know opaque pointers yet; an exchange does as well.
+    # llvmlite's store_atomic does not know opaque pointers; an exchange does as well.
     builder.atomic_rmw("xchg", pointer, word, "release")
 
 
