@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -67,20 +67,23 @@ class SessionOptions:
     """Patterns of qualified names whose calls are split into unbox, kernel and box."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.detail, str):
+        # What arrives is what a user wrote, whatever the annotations say.
+        detail: Any = self.detail
+        label: Any = self.label
+        if isinstance(detail, str) or not isinstance(detail, Iterable):
             raise OptionError(
-                f"detail={self.detail!r} is one string; give a tuple of patterns, "
-                f"such as detail=({self.detail!r},)"
+                f"detail={detail!r} is a {type(detail).__name__}; give a tuple of "
+                f"patterns, such as detail=({str(detail)!r},)"
             )
-        object.__setattr__(self, "detail", tuple(self.detail))
-        for pattern in self.detail:
+        object.__setattr__(self, "detail", tuple(detail))
+        for pattern in detail:
             if not isinstance(pattern, str) or not pattern:
                 raise OptionError(
                     f"detail contains {pattern!r}; each entry is a pattern of "
                     "qualified names such as 'kernel' or 'module.*'"
                 )
-        if not isinstance(self.label, str) or not self.label:
-            raise OptionError(f"label={self.label!r} must be a non-empty string")
+        if not isinstance(label, str) or not label:
+            raise OptionError(f"label={label!r} must be a non-empty string")
 
 
 _LOCK = threading.Lock()
@@ -306,7 +309,7 @@ class Session:
         )
         losses = Losses(
             in_flight_calls=folded.in_flight,
-            truncated_contexts=shared.engine.truncated if shared.engine else 0,
+            truncated_contexts=folded.truncated,
             unattached=_unattached(dispatch.records),
             hook_errors=(
                 *dispatch.errors.messages(),
@@ -371,7 +374,7 @@ class Session:
             platform=environment.platform_text(),
             cpu=environment.cpu_name(),
             cpu_count=environment.cpu_count(),
-            numba_num_threads=int(numba.config.NUMBA_NUM_THREADS),
+            numba_num_threads=numba_api.num_threads_setting(),
             threading_layer=numba_api.threading_layer(),
             numba_settings=environment.numba_settings(),
             command_line=environment.command_line(),
@@ -591,7 +594,7 @@ def _uninterrupted() -> Iterator[None]:
             handler(*pending[0])
 
 
-class profile:  # noqa: N801  # used like a function, as contextlib.suppress is
+class profile:  # used like a function, as contextlib.suppress is
     """Profile a function, a block, or everything between two points.
 
     Parameters
@@ -625,7 +628,7 @@ class profile:  # noqa: N801  # used like a function, as contextlib.suppress is
     def __init__(self, func: Callable[..., Any] | None = None, **options: Any) -> None:
         if func is not None and not callable(func):
             raise TargetError(
-                f"cannot profile {func!r}: it is a {type(func).__name__}, not callable; "
+                f"cannot profile {func!r}: a {type(func).__name__} is not callable; "
                 "use `with numbaprof.profile(): ...` around a block"
             )
         self._func = func

@@ -7,14 +7,17 @@ Rounding must not make the books disagree, so only times that belong to one node
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 
 from numbaprof.model import CallSite, ContextKind, ContextNode
-from numbaprof.native.engine import NodeRecord
 from numbaprof.native.layout import LOST_NODE, NO_NODE, PseudoSlot
 from numbaprof.native.numba_api import definition_line
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from numbaprof.native.engine import NodeRecord
+    from collections.abc import Mapping
 
 __all__ = ["Folded", "OverloadTotals", "UfuncEdge", "fold"]
 
@@ -65,6 +68,8 @@ class Folded:
         default_factory=lambda: defaultdict(OverloadTotals)
     )
     in_flight: int = 0
+    truncated: int = 0
+    """Calls whose context did not fit."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -115,8 +120,8 @@ def fold(
     """
     folded = Folded()
     drafts = _draft_nodes(records, overloads, threads, ns_per_tick, folded)
-    _draft_edges(drafts, edges, ns_per_tick)
-    _balance(drafts, records, edges, ns_per_tick, folded)
+    unplaced = _draft_edges(drafts, edges, ns_per_tick)
+    _balance(drafts, records, (edges, unplaced), ns_per_tick, folded)
     _sum_inclusive(drafts)
     _sum_overloads(drafts, folded)
     folded.contexts = _freeze(drafts)
@@ -167,8 +172,10 @@ def call_site(code: object) -> CallSite | None:
 
 def _draft_edges(
     drafts: list[_Draft], edges: list[UfuncEdge], ns_per_tick: float
-) -> None:
+) -> list[list[int]]:
+    """Draft the edges; return [draft, ticks] of those whose caller is not known."""
     unseen = None
+    unplaced = []
     for edge in edges:
         parent = edge.parent
         if parent == NO_NODE:
@@ -176,6 +183,7 @@ def _draft_edges(
                 unseen = len(drafts)
                 drafts.append(_Draft("thread", NO_NODE, label=UNSEEN_THREADS))
             parent = unseen
+            unplaced.append([len(drafts), edge.ticks - edge.child_ticks])
         drafts.append(
             _Draft(
                 "overload",
@@ -187,31 +195,37 @@ def _draft_edges(
                 exclusive_ns=round((edge.ticks - edge.child_ticks) * ns_per_tick),
             )
         )
+    return unplaced
 
 
 def _balance(
     drafts: list[_Draft],
     records: list[NodeRecord],
-    edges: list[UfuncEdge],
+    loops: tuple[list[UfuncEdge], list[list[int]]],
     ns_per_tick: float,
     folded: Folded,
 ) -> None:
     """Account for children's time that is in no child of the tree.
 
-    That is the time of calls whose context did not fit. Anything else would be a fault
-    of the engine, and is reported.
+    That is the time of calls whose context did not fit, and of loops called from more
+    contexts than a slot has rows for. Anything else would be a fault of the engine, and
+    is reported.
     """
+    truncated = any(record.parent == LOST_NODE for record in records)
     below: dict[int, int] = defaultdict(int)
     for record in records:
         if record.parent != NO_NODE:
             below[record.parent] += record.inclusive_ticks + record.dispatch_ticks
+    edges, unplaced = loops
     for edge in edges:
         below[edge.parent] += edge.ticks - edge.child_ticks
     for number, record in enumerate(records):
-        if number == LOST_NODE or drafts[number].kind == "thread":
+        if LOST_NODE in (number, record.parent) or drafts[number].kind == "thread":
             continue
         missing = record.child_ticks - below[number]
-        if missing > 0 and len(records) > LOST_NODE + 1 and _is_truncated(drafts):
+        if missing > 0:
+            missing -= _place_loops(drafts, unplaced, number, missing, ns_per_tick)
+        if missing > 0 and truncated:
             drafts.append(
                 _Draft(
                     "truncated",
@@ -227,8 +241,39 @@ def _balance(
             )
 
 
-def _is_truncated(drafts: list[_Draft]) -> bool:
-    return any(draft.parent == LOST_NODE for draft in drafts)
+def _place_loops(
+    drafts: list[_Draft],
+    unplaced: list[list[int]],
+    parent: int,
+    missing: int,
+    ns_per_tick: float,
+) -> int:
+    """Move time of loops whose caller is not known to where it is missing.
+
+    Returns
+    -------
+    int
+        Ticks that were placed.
+
+    Notes
+    -----
+    Their calls stay where they are. Where several loops ran out of rows, time may be
+    placed under one that was another's.
+    """
+    placed = 0
+    for entry in unplaced:
+        source, left = entry
+        ticks = min(left, missing - placed)
+        if ticks > 0:
+            entry[1] -= ticks
+            placed += ticks
+            moved = min(round(ticks * ns_per_tick), drafts[source].exclusive_ns)
+            drafts[source].exclusive_ns -= moved
+            overload = drafts[source].overload
+            drafts.append(
+                _Draft("overload", parent, overload=overload, exclusive_ns=moved)
+            )
+    return placed
 
 
 def _sum_inclusive(drafts: list[_Draft]) -> None:
@@ -274,6 +319,7 @@ def _sum_overloads(drafts: list[_Draft], folded: Folded) -> None:
             outer = outer | {draft.overload}
         above.append(outer)
         folded.in_flight += draft.in_flight
+        folded.truncated += draft.calls if draft.parent == LOST_NODE else 0
 
 
 def _freeze(drafts: list[_Draft]) -> tuple[ContextNode, ...]:
