@@ -126,7 +126,9 @@ CANDIDATES: dict[str, Callable[[Callable[..., Any], tuple[Any, ...]], float]] = 
 
 def main(rounds: int) -> None:
     """Print the table and the ratio."""
-    print(f"{platform.python_implementation()} {platform.python_version()}, {rounds} rounds")
+    print(
+        f"{platform.python_implementation()} {platform.python_version()}, {rounds} rounds"
+    )
     worst, ratio = 0.0, float("inf")
     for name, (function, args) in SUBJECTS.items():
         function(*args)

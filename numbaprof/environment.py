@@ -13,8 +13,8 @@ __all__ = [
     "command_line",
     "cpu_count",
     "cpu_name",
-    "numba_settings",
     "now_text",
+    "numba_settings",
     "package_version",
     "platform_text",
     "python_text",
@@ -63,7 +63,9 @@ def cpu_count() -> int:
 def numba_settings() -> tuple[tuple[str, str], ...]:
     """Return every NUMBA_* environment variable, sorted."""
     return tuple(
-        sorted((name, value) for name, value in os.environ.items() if "NUMBA_" in name[:6])
+        sorted(
+            (name, value) for name, value in os.environ.items() if "NUMBA_" in name[:6]
+        )
     )
 
 

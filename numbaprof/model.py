@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "HISTOGRAM_BUCKETS",
     "ArgType",
     "BackendInfo",
     "BoxingSplit",
@@ -39,7 +40,6 @@ __all__ = [
     "DispatcherInfo",
     "Environment",
     "FunctionId",
-    "HISTOGRAM_BUCKETS",
     "Losses",
     "OverloadStats",
     "ProcessRun",
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 HISTOGRAM_BUCKETS = 64
-"""Bucket ``b`` of a histogram holds calls of ``2**(b-1) <= ns < 2**b``; 0 holds 0 ns."""
+"""Bucket ``b`` of a histogram has calls of ``2**(b-1) <= ns < 2**b``; 0: 0 ns."""
 
 OverloadKind = Literal[
     "function",
@@ -142,7 +142,7 @@ class BoxingSplit:
 
 @dataclass(frozen=True, slots=True)
 class ThreadSplit:
-    """Calls of a ``parallel=True`` overload made with one setting of the thread count."""
+    """Calls of a ``parallel=True`` overload with one setting of the thread count."""
 
     n_threads: int
     calls: int
@@ -157,7 +157,7 @@ class OverloadStats:
 
     function: FunctionId
     signature: str
-    """Readable: ``(float64[:, ::1], int64)``; "" for a function without code of its own."""
+    """Readable: ``(float64[:, ::1], int64)``; "" for a function without own code."""
     kind: OverloadKind
     origin: Origin
     index: int = 0
@@ -190,7 +190,7 @@ class OverloadStats:
     """Ufunc loops: elements (gufuncs: outer iterations) processed."""
 
     compile_ns: int | None = None
-    """Inclusive time of its compilations in this profile; None with ``compile_reason``."""
+    """Inclusive time of its compilations seen here; None with ``compile_reason``."""
     compile_self_ns: int | None = None
     cache_load_ns: int = 0
     compile_reason: str = ""
@@ -345,7 +345,7 @@ class Environment:
     """ISO 8601, UTC."""
     clock: ClockInfo
     overhead_ns: float
-    """Added per call of an overload, measured at start on this machine; NaN if unknown."""
+    """Added per call of an overload, measured at start, here; NaN if unknown."""
     overhead_reason: str = ""
     backends: tuple[BackendInfo, ...] = ()
     jit_disabled: bool = False
@@ -405,7 +405,7 @@ class ProfileResult:
 
     @property
     def callers(self) -> pd.DataFrame:
-        """One row per (overload, caller); see :func:`numbaprof.frames.callers_frame`."""
+        """One row per overload and caller; :func:`numbaprof.frames.callers_frame`."""
         from numbaprof import frames
 
         return frames.callers_frame(self)

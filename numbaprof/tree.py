@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import TYPE_CHECKING
 
 from numbaprof.model import CallSite, ContextKind, ContextNode
 from numbaprof.native.layout import LOST_NODE, NO_NODE, PseudoSlot
 from numbaprof.native.numba_api import definition_line
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from numbaprof.native.engine import NodeRecord
     from collections.abc import Mapping
+
+    from numbaprof.native.engine import NodeRecord
 
 __all__ = ["Folded", "OverloadTotals", "UfuncEdge", "fold"]
 

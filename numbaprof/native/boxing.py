@@ -188,7 +188,7 @@ class _ContextProxy:
         return getattr(self._context, name)
 
 
-class _Wrapper(callwrapper.PyCallWrapper):  # type: ignore[misc]  # Numba is untyped
+class _Wrapper(callwrapper.PyCallWrapper):
     """Numba's wrapper with a reading at entry, and the environment by address.
 
     The environment's global variable lives in the overload's own library; a library

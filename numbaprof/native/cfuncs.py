@@ -7,14 +7,16 @@ signature that counts and calls on. An address handed out stays good for ever.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.ir as ir
 
 from numbaprof.native import clock as clocks
 from numbaprof.native import emit
 from numbaprof.native.emit import PTR, VOID, WORD, const
-from numbaprof.native.engine import Engine, UfuncSlot
+
+if TYPE_CHECKING:
+    from numbaprof.native.engine import Engine, UfuncSlot
 
 __all__ = ["forward"]
 

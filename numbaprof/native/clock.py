@@ -1,9 +1,9 @@
 """The clock of the exact figures: which one, why, and how many ticks a second has.
 
 Reading the time stamp counter costs 12 ns on the machine of our field notes, against
-30 ns for ``clock_gettime``; a trampoline reads three times per call. The counter is used
-only where the kernel itself trusts it, and it is calibrated against
-``time.perf_counter_ns`` over the session's own length, so nobody waits for it.
+30 ns for ``clock_gettime``; a call is read three times. The counter is used only where
+the kernel itself trusts it, and it is calibrated against ``time.perf_counter_ns`` over
+the session's own length, so nobody waits for it.
 
 References
 ----------
@@ -19,16 +19,18 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import llvmlite.ir as ir
 
 from numbaprof.errors import OptionError, UnsupportedError
 from numbaprof.model import ClockInfo
 from numbaprof.native import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "CLOCK_NAMES",

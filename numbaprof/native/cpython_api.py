@@ -13,12 +13,14 @@ import ctypes
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from numbaprof.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType, TracebackType
 
 __all__ = [
     "HEADER_BYTES",
@@ -217,7 +219,8 @@ def find_type_call() -> int:
     two = type("Two", (), {"__slots__": (), "__call__": lambda self: None})
     heir = type("Heir", (one,), {"__slots__": ()})
     other = type("Other", (), {"__slots__": (), "__repr__": lambda self: ""})
-    count = type.__basicsize__ // WORD_BYTES
+    # On the class `type` itself, which the stubs take for an unbound property.
+    count = cast("int", type.__basicsize__) // WORD_BYTES
     tables = [read_words(id(cls), count) for cls in (plain, one, two, heir, other)]
     found = [
         index
@@ -304,7 +307,7 @@ def _offset_of(value: int, base: int, reader: SafeReader) -> int:
 
 
 def _back_offset(frame: FrameType) -> int | None:
-    """Return the offset of ``f_back`` in a 3.10 frame object, None on later versions."""
+    """Return the offset of ``f_back`` of a frame object on 3.10, None later."""
     if sys.version_info >= (3, 11):
         return None
     words = read_words(id(frame), FRAME_WORDS)

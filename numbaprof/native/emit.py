@@ -8,14 +8,16 @@ never freed: a thread may be inside the code when the last Python reference dies
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 import llvmlite.ir as ir
 
 from numbaprof.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "BIT",

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numbaprof.errors import UnsupportedError
 from numbaprof.model import HISTOGRAM_BUCKETS

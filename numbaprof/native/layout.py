@@ -22,10 +22,10 @@ __all__ = [
     "NO_NODE",
     "NS_SHIFT",
     "RESERVED_NODES",
-    "START_MINIMUM",
-    "TABLE_HEAD",
     "SPLIT_ROWS",
     "SPLIT_WORDS",
+    "START_MINIMUM",
+    "TABLE_HEAD",
     "WORD_BYTES",
     "Frame",
     "Node",
@@ -174,7 +174,7 @@ class ParallelField(enum.IntEnum):
 
 
 class PseudoSlot(enum.IntEnum):
-    """Slot values of nodes that are not overloads; no object lives at these addresses."""
+    """Slot values of nodes that are not overloads; no object has such an address."""
 
     THREAD = 1
     COMPILE = 2
@@ -201,7 +201,7 @@ RESERVED_NODES = 1 << 16
 """Kept for the nodes below LOST_NODE once all others are used."""
 NEAR_BYTES = 4096
 """Two C frames this close are on one thread's stack: between the stacks of two threads
-lies at least a guard page. What Numba's dispatcher puts between them is a few hundred."""
+lies at least a guard page. Numba's dispatcher takes a few hundred bytes of it."""
 MAX_DEPTH = 1 << 16
 """Frames per thread; deeper calls run unmeasured."""
 NS_SHIFT = 20

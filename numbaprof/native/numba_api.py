@@ -14,9 +14,8 @@ import re
 import sys
 import types as python_types
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -31,6 +30,7 @@ from numba.core.dispatcher import (
     _DispatcherBase,
 )
 from numba.core.registry import cpu_target
+from numba.np.ufunc import parallel
 from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
 from numba.np.ufunc.ufuncbuilder import GUFuncBuilder, UFuncBuilder
@@ -42,6 +42,9 @@ from numbaprof.native.numba_types import (
     signature_text,
     type_text,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "PRIVATE_NAMES",
@@ -526,7 +529,8 @@ def dispatcher_info(thing: Any, identity: FunctionId) -> DispatcherInfo:
             if name not in ("nopython", "boundscheck") or not value
         ),
         n_overloads=len(overloads),
-        eager=isinstance(thing, Dispatcher) and not thing._can_compile,
+        eager=isinstance(thing, Dispatcher)
+        and not getattr(thing, "_can_compile", True),
         inline=is_always_inlined(thing),
         cache_enabled=enabled,
         cache_hits=sum(stats.cache_hits.values()) if enabled and stats else 0,
@@ -587,17 +591,20 @@ def _enclosing(function: Any) -> str:
 
 def jit_is_disabled() -> bool:
     """Tell whether NUMBA_DISABLE_JIT is in force."""
-    return bool(config.DISABLE_JIT)
+    return bool(getattr(config, "DISABLE_JIT", False))
 
 
 def threading_layer() -> str:
     """Return the threading layer in use, or "not started"."""
-    import numba
-
     try:
-        return str(numba.threading_layer())
+        return str(parallel.threading_layer())
     except ValueError:
         return "not started"
+
+
+def num_threads_setting() -> int:
+    """Return how many threads Numba was started with."""
+    return int(getattr(config, "NUMBA_NUM_THREADS", 1))
 
 
 def num_threads_function() -> int:

@@ -1,23 +1,24 @@
 """Numba's types as plain data: :class:`numbaprof.model.ArgType` and readable text.
 
 The text is short and in the user's notation: ``float64[:, ::1]`` rather than
-``array(float64, 2d, C)``, ``list[int64]`` rather than ``reflected list(int64)<iv=None>``.
+``array(float64, 2d, C)``, ``list[int64]`` rather than ``reflected list(int64)``.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba.core import types
 
 from numbaprof.model import ArgType
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
 __all__ = ["describe", "describe_arguments", "signature_text", "type_text"]
 
 MAX_TEXT = 120
-"""Characters of a type nobody taught us to shorten; the rest is cut with an ellipsis."""
+"""Characters of a type nobody taught us to shorten; the rest becomes an ellipsis."""
 MAX_TUPLE_ITEMS = 6
 """Elements of a tuple that are spelled out."""
 
@@ -39,7 +40,7 @@ def signature_text(args: Iterable[Any]) -> str:
 
 
 def _unfold(args: Iterable[Any]) -> Iterator[Any]:
-    """Yield the types of ``args`` with star arguments one by one, as they were given."""
+    """Yield the types of ``args`` with star arguments one by one, as given."""
     for arg in args:
         if isinstance(arg, types.StarArgTuple | types.StarArgUniTuple):
             yield from arg.types
@@ -74,10 +75,15 @@ def describe_arguments(
 
 def describe(type_: Any, name: str = "") -> ArgType:
     """Describe one Numba type in plain data."""
-    return _builder(type(type_))(type_, name)
+    cls = type(type_)
+    if cls not in _BUILDERS:
+        _BUILDERS[cls] = _builder(cls)
+    return _BUILDERS[cls](type_, name)
 
 
-@functools.cache
+_BUILDERS: dict[type, Callable[[Any, str], ArgType]] = {}
+
+
 def _builder(cls: type) -> Callable[[Any, str], ArgType]:
     """Return what describes types of class ``cls``; checking 25 ABCs takes a while."""
     for base, build in _DESCRIPTIONS:

@@ -12,8 +12,7 @@ import ctypes
 import functools
 import types
 import weakref
-from typing import Any, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, Any
 
 from numbaprof.errors import AttachError, UnsupportedError
 from numbaprof.native import numba_api
@@ -27,8 +26,9 @@ from numbaprof.native.engine import Engine, Slot, UfuncSlot
 from numbaprof.native.layout import UfuncField
 
 if TYPE_CHECKING:
-    import numpy as np
     from collections.abc import Callable
+
+    import numpy as np
 
 __all__ = ["EntryPointPatch", "TypeCallPatch", "UfuncPatch", "is_patched"]
 

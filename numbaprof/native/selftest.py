@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numbaprof.errors import UnsupportedError
 from numbaprof.native.cpython_api import METH_VARARGS_KEYWORDS, MethodDef, new_method
-from numbaprof.native.engine import Engine, Slot
 from numbaprof.native.layout import SlotField, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numbaprof.native.engine import Engine, Slot
 
 __all__ = ["check", "measure_overhead_ns"]
 
@@ -101,8 +104,8 @@ def _call_once(function: Callable[[str], Any]) -> Any:
 def measure_overhead_ns(engine: Engine, ns_per_tick: float) -> float:
     """Return what one measured call costs more than an unmeasured one, nanoseconds.
 
-    The difference of the minima of interleaved rounds; a loaded machine makes it larger,
-    never smaller than the truth by more than the noise of the minimum.
+    The difference of the minima of interleaved rounds; a loaded machine makes it
+    larger, never smaller than the truth by more than the noise of the minimum.
     """
     subject = _Subject(engine)
     best = {False: float("inf"), True: float("inf")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from contextlib import contextmanager
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.ir as ir
 
