@@ -286,7 +286,7 @@ class DispatchHook:
     def _attach(
         self, thing: Any, cres: Any, *, dispatcher: int, kind: OverloadKind, late: bool
     ) -> None:
-        args = numba_api.user_arguments(thing, cres)
+        args = numba_api.user_arguments(thing, tuple(cres.signature.args))
         function = self._registry.identify(thing, args)
         internal = numba_api.is_internal(function.module)
         names = numba_api.parameter_names(thing, args)

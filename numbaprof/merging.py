@@ -293,6 +293,7 @@ def _add_losses(losses: list[Losses]) -> Losses:
         in_flight_calls=sum(loss.in_flight_calls for loss in losses),
         truncated_contexts=sum(loss.truncated_contexts for loss in losses),
         unattached=tuple(unattached.items()),
+        unfinished_compilations=sum(loss.unfinished_compilations for loss in losses),
         hook_errors=tuple(error for loss in losses for error in loss.hook_errors),
         unrestored=tuple(place for loss in losses for place in loss.unrestored),
         missing_processes=tuple(

@@ -57,6 +57,7 @@ LOSSES: dict[str, str] = {
     "truncated-contexts": "without their caller; their own totals are complete",
     "unattached": "not measured",
     "hook-errors": "inside numbaprof while measuring; the program went on",
+    "unfinished-compilations": "under way when profiling began or ended, in no figure",
     "unrestored": "changed by somebody else meanwhile and left as they were",
     "missing-processes": "started under the profile and left none of their own",
 }
@@ -495,6 +496,12 @@ def render_losses(result: ProfileResult, width: int) -> list[Line]:
     counted = [
         ("in-flight-calls", losses.in_flight_calls, "call", "calls"),
         ("truncated-contexts", losses.truncated_contexts, "call", "calls"),
+        (
+            "unfinished-compilations",
+            losses.unfinished_compilations,
+            "compilation",
+            "compilations",
+        ),
     ]
     texts = [
         f"{plural(count, noun, nouns)} {LOSSES[slug]} [{slug}]"

@@ -311,6 +311,7 @@ class Session:
             in_flight_calls=folded.in_flight,
             truncated_contexts=folded.truncated,
             unattached=_unattached(dispatch.records),
+            unfinished_compilations=compiles.unfinished,
             hook_errors=(
                 *dispatch.errors.messages(),
                 *compiles.hook_errors,

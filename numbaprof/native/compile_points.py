@@ -240,11 +240,7 @@ class _CompileListener(_Listener):
         def describe() -> Work:
             dispatcher, args = data["dispatcher"], tuple(data["args"])
             cres = dispatcher.overloads.get(args)
-            args = (
-                numba_api.star_arguments(dispatcher, args)
-                if cres is None
-                else numba_api.user_arguments(dispatcher, cres)
-            )
+            args = numba_api.user_arguments(dispatcher, args)
             if asks_for_literals:
                 return Work(dispatcher, args, "literal request")
             if error is not None:

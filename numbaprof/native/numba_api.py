@@ -444,18 +444,27 @@ def jitclass_role(
     return "method" if code.co_name == "method" else "property"
 
 
-def user_arguments(thing: Any, cres: Any) -> tuple[Any, ...]:
-    """Return the argument types of an overload as the user's function declares them.
+def user_arguments(thing: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return argument types as the user's function declares them.
+
+    Parameters
+    ----------
+    thing : object
+        Dispatcher, or whatever else was compiled.
+    args : tuple of numba types
+        As in ``CompileResult.signature.args``.
+
+    Notes
+    -----
 
     Only the wrappers that jitclass generates differ: that of a constructor does not get
-    ``self``, whose type is what it returns, and that of a method gets everything in a
-    star and leaves the defaults to the method. Of a static method, called on an
-    instance, ``self`` is kept.
+    ``self``, and that of a method gets everything in a star and leaves the defaults to
+    the method. Of a static method, called on an instance, ``self`` is kept.
     """
-    args = tuple(cres.signature.args)
     role = jitclass_role(thing)
     if role == "constructor":
-        return (cres.signature.return_type, *args)
+        class_type = python_function(thing).__globals__[JITCLASS_CLASS].class_type
+        return (class_type.instance_type, *args)
     args = star_arguments(thing, args)
     if role != "method":
         return args
