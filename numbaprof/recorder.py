@@ -213,18 +213,24 @@ class Recorder:
         # Another thread, which does not exist here, may have held the lock.
         self._lock = threading.RLock()
         self._busy_thread = None
-        self._sigterm.renew_after_fork()
-        self._pid = os.getpid()
-        self.exit = ""
-        self._label = label
-        self._outlet.abandon()
-        self._outlet = outlet
-        self._parts = []
-        if self._session is None:
-            return
-        outlet.opened()
+        # A pool may end its workers before they have begun: until this is done SIGTERM
+        # finds a recorder of another process, which delivers nothing, or a busy one.
+        with self._exclusively():
+            self._pid = os.getpid()
+            self._end_when_free = False
+            self._sigterm.renew_after_fork()
+            self.exit = ""
+            self._label = label
+            self._outlet.abandon()
+            self._outlet = outlet
+            self._parts = []
+            if self._session is not None:
+                outlet.opened()
+                self._reset(self._session)
+
+    def _reset(self, session: Session) -> None:
         try:
-            self._session.reset_after_fork(label)
+            session.reset_after_fork(self._label)
         except Exception:
             # Nothing can be said from here: the mark without a profile will be found.
             self.finished = True

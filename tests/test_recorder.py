@@ -224,6 +224,28 @@ def test_signal_delivers_and_lets_the_process_end(outlet):
     assert recorder._sigterm.log == ["installed", "restored"]
 
 
+def test_signal_between_fork_and_hook_finds_the_parents_recorder(outlet, monkeypatch):
+    """The parent's calls are not delivered by a child that ends at once."""
+    recorder, _ = make_recorder(outlet)
+    recorder.start()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert recorder._sigterm.callback()
+    assert outlet.delivered == []
+
+
+def test_signal_waits_until_a_child_has_forgotten_the_parents_calls(outlet):
+    """A half reset profile is not delivered."""
+    recorder, log = make_recorder(outlet)
+    recorder.start()
+    child = FakeOutlet()
+    child.opened = lambda: answers.append(recorder._sigterm.callback())
+    answers: list[bool] = []
+    recorder.become_child(child, label="fork")
+    assert answers == [False]
+    assert log == ["start", "reset", "stop"]
+    assert recorder._sigterm.log[-1] == "ended"
+
+
 @pytest.mark.parametrize("during", ["start", "stop"])
 def test_signal_in_the_middle_of_something_waits_for_its_end(outlet, during):
     """A session that is starting or ending is not entered a second time."""
