@@ -412,6 +412,12 @@ class ProfileResult:
 
         return frames.callers_frame(self)
 
+    def __add__(self, other: ProfileResult) -> ProfileResult:
+        """Add two profiles; see :func:`numbaprof.merging.merge`."""
+        from numbaprof import merging
+
+        return merging.merge([self, other])
+
     def report(self) -> str:
         """Render the report as plain text; see :func:`numbaprof.report.render`."""
         from numbaprof import report

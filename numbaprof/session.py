@@ -121,6 +121,8 @@ class Session:
         self._label = self.options.label
         self._threads: dict[int, str] = {}
         self._state = "new"
+        self.result: ProfileResult | None = None
+        """What was measured, once the session has stopped."""
 
     @property
     def active(self) -> bool:
@@ -139,13 +141,34 @@ class Session:
         SessionStateError
             This session was started before.
         """
-        self._claim()
+        claimed = False
         try:
             with _uninterrupted():
+                self._claim()
+                claimed = True
                 self._install()
         except BaseException:
-            self._release("failed")
+            if claimed:
+                self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Put everything back without a result, if this session still runs.
+
+        For a start that an exception cut off, even after all was in place.
+        """
+        with _uninterrupted():
+            if _active is not self:
+                return
+            try:
+                if self._shared is not None and self._shared.engine is not None:
+                    self._shared.engine.stop()
+                if self._compiles is not None:
+                    self._compiles.stop()
+                if self._dispatch is not None:
+                    self._dispatch.stop()
+            finally:
+                self._release("failed")
 
     def _claim(self) -> None:
         global _active
@@ -192,13 +215,8 @@ class Session:
         self._shared, self._dispatch, self._compiles = shared, dispatch, compiles
         self._started = environment.now_text()
         self._threads = _thread_names()
-        try:
-            dispatch.start()
-            compiles.start()
-        except BaseException:
-            compiles.stop()
-            dispatch.stop()
-            raise
+        dispatch.start()
+        compiles.start()
         if shared.engine is not None:
             # Last, so that the time spent attaching is not the program's.
             shared.engine.start(shared.ns_per_tick)
@@ -220,20 +238,20 @@ class Session:
         SessionStateError
             The session is not running.
         """
-        with _LOCK:
-            if self._state != "running":
-                raise SessionStateError(
-                    f"this session is {self._state}, not running; start it first"
-                )
-            self._state = "stopping"
-        try:
-            with _uninterrupted():
-                result = self._finish(exit)
-        except BaseException:
-            self._release("failed")
-            raise
-        self._release("stopped")
-        return result
+        with _uninterrupted():
+            with _LOCK:
+                if self._state != "running":
+                    raise SessionStateError(
+                        f"this session is {self._state}, not running; start it first"
+                    )
+                self._state = "stopping"
+            state = "failed"
+            try:
+                self.result = self._finish(exit)
+                state = "stopped"
+            finally:
+                self._release(state)
+        return self.result
 
     def _finish(self, exit: str) -> ProfileResult:
         from numbaprof.native import clock
@@ -573,26 +591,33 @@ def _stacklevel() -> int:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until patches are all in place or all gone.
+    """Hold Ctrl-C and other signals back until patches are all in place or all gone.
 
-    Only where the handler is Python's, in the main thread: elsewhere KeyboardInterrupt
-    cannot arrive. The handler found is put back, then told.
+    Only those with handlers in Python, which may raise, and in the main thread, the
+    only one they run in. The handlers found are put back, then told.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):
-        yield
-        return
     pending: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda *arguments: pending.append(arguments))
+    held: dict[int, Callable[[int, FrameType | None], Any]] = {}
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        pending.append((number, frame))
+
     try:
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            if callable(handler):
+                held[number] = handler
+                signal.signal(number, hold)
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
-        if pending:
-            handler(*pending[0])
+        # SIGINT, which the user is most likely to repeat, last.
+        for number in sorted(held, reverse=True):
+            signal.signal(number, held[number])
+        for number, frame in pending:
+            held[number](number, frame)
 
 
 class profile:  # used like a function, as contextlib.suppress is
@@ -648,11 +673,13 @@ class profile:  # used like a function, as contextlib.suppress is
             return self._decorate(*args, **kwargs)
         if self._session is not None:
             return self._func(*args, **kwargs)
-        self.start()
+        session = Session(self._options)
         try:
+            self._start(session)
             return self._func(*args, **kwargs)
         finally:
-            self.stop(exit=_exit_text(sys.exc_info()[1]))
+            if self._session is session:
+                self.stop(exit=_exit_text(sys.exc_info()[1]))
 
     def _decorate(self, *args: Any, **kwargs: Any) -> profile:
         if len(args) != 1 or kwargs or not callable(args[0]):
@@ -668,7 +695,14 @@ class profile:  # used like a function, as contextlib.suppress is
 
     def __enter__(self) -> profile:
         """Start measuring."""
-        self.start()
+        session = Session(self._options)
+        try:
+            self._start(session)
+        except BaseException:
+            # Interrupted just after starting: `with` will not call __exit__.
+            if self._session is session:
+                self.stop()
+            raise
         return self
 
     def __exit__(
@@ -688,9 +722,15 @@ class profile:  # used like a function, as contextlib.suppress is
         ActiveSessionError
             Another session is running in this process.
         """
-        session = Session(self._options)
-        session.start()
-        self._session = session
+        self._start(Session(self._options))
+
+    def _start(self, session: Session) -> None:
+        try:
+            session.start()
+            self._session = session
+        except BaseException:
+            session.abandon()
+            raise
 
     def stop(self, exit: str = "") -> ProfileResult:
         """Stop measuring and return the profile of all runs so far.
@@ -702,12 +742,21 @@ class profile:  # used like a function, as contextlib.suppress is
         """
         if self._session is None:
             raise SessionStateError("this profile is not running; call start() first")
-        session, self._session = self._session, None
-        result = session.stop(exit)
-        if self._result is not None:
-            from numbaprof.merging import merge
+        session = self._session
+        try:
+            return self._add(session.stop(exit))
+        except BaseException:
+            # Ctrl-C is told after stopping; what was measured is not lost for it.
+            if session.result is not None and self._session is session:
+                self._add(session.result)
+            raise
+        finally:
+            if not session.active and self._session is session:
+                self._session = None
 
-            result = merge([self._result, result])
+    def _add(self, result: ProfileResult) -> ProfileResult:
+        if self._result is not None:
+            result = self._result + result
         self._result = result
         return result
 

@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "vocabulary": {"vocabulary"},
     "native": {"vocabulary", "native"},
     "instruments": {"vocabulary", "native"},
-    "session": {"vocabulary", "native", "instruments"},
+    "session": {"vocabulary", "native", "instruments", "session"},
     "outputs": {"vocabulary", "outputs"},
     "edges": {"vocabulary", "session", "outputs", "edges"},
 }

@@ -129,7 +129,7 @@ def example_run(tmp_path_factory) -> readme.ExampleRun:
 def test_readme_output_shows_the_overloads_of_the_example(example_run):
     """Each function that was called has a row in the README, with as many calls."""
     shown = readme.example_output()
-    stats = numbaprof.load(example_run.profile).stats
+    stats = numbaprof.load(example_run.profile).stats.reset_index()
     rows = stats[stats["ncalls"] > 0]
     missing = [
         (function, calls)

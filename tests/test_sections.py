@@ -373,6 +373,7 @@ LOST = {
         (("no entry point", 3),),
         "3 overloads not measured: no entry point",
     ),
+    "unfinished_compilations": (2, "2 compilations under way when profiling"),
     "hook_errors": (("KeyError: x",), "1 error inside numbaprof"),
     "unrestored": (("tp_call", "f"), "2 places changed by somebody else"),
     "missing_processes": (("pid 7",), "1 process started under the profile"),
