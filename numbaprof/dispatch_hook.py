@@ -504,10 +504,9 @@ class DispatchHook:
         """Return the facts about every function seen, as they are now."""
         if self._infos is not None:
             return self._infos
-        for dispatcher in numba_api.live_dispatchers():
+        for dispatcher in numba_api.inlined_dispatchers():
             # One that is only ever inlined never gets an overload to be seen by.
-            if numba_api.is_always_inlined(dispatcher):
-                self._remember_function(dispatcher)
+            self._remember_function(dispatcher)
         found = []
         for function, (reference, info) in self._functions.items():
             thing = reference()

@@ -172,6 +172,22 @@ def live_dispatchers() -> list[Any]:
     return found
 
 
+def inlined_dispatchers() -> Iterator[Any]:
+    """Yield the dispatchers alive that are only ever inlined.
+
+    The registry of finalizers is empty when a program is about to end: ``weakref`` has
+    run them all. The typing context still knows who is alive.
+    """
+    for thing in _known_to_typing():
+        if isinstance(thing, Dispatcher) and is_always_inlined(thing):
+            yield thing
+
+
+def _known_to_typing() -> Iterator[Any]:
+    for key in list(cpu_target.typing_context._globals):
+        yield key() if isinstance(key, weakref.ref) else key
+
+
 def dispatcher_types() -> list[type]:
     """Return the Python classes of dispatchers that exist, bases first."""
     found: list[type] = []
@@ -191,11 +207,9 @@ def live_ufuncs() -> list[Any]:
     plain NumPy object nobody keeps a list of; those bound to a module's global name
     are found there, by their loops lying in no loaded library.
     """
-    found: list[Any] = []
-    for key in list(cpu_target.typing_context._globals):
-        thing = key() if isinstance(key, weakref.ref) else key
-        if isinstance(thing, DUFunc | GUFunc):
-            found.append(thing)
+    found = [
+        thing for thing in _known_to_typing() if isinstance(thing, DUFunc | GUFunc)
+    ]
     found.extend(_plain_ufuncs())
     return found
 
