@@ -18,6 +18,7 @@ from numbaprof.errors import (
     TargetError,
     UnsupportedError,
 )
+from numbaprof.version import __version__
 
 if TYPE_CHECKING:
     from numbaprof.merging import merge
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from numbaprof.recorder import start, stop
     from numbaprof.session import profile
     from numbaprof.store import load
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ActiveSessionError",

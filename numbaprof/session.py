@@ -376,17 +376,15 @@ class Session:
         return tree.fold(engine.records(), edges, addresses, self._threads, ns_per_tick)
 
     def _environment(self, clock: ClockInfo) -> Environment:
-        import numba
-
-        from numbaprof import __version__
         from numbaprof.native import numba_api
+        from numbaprof.version import __version__
 
         shared, dispatch, _ = self._parts()
         disabled = numba_api.jit_is_disabled()
         backends = (dispatch.backend, BackendInfo("compile events", "numba.core.event"))
         return Environment(
             python=environment.python_text(),
-            numba=numba.__version__,
+            numba=numba_api.version(),
             llvmlite=environment.package_version("llvmlite"),
             numpy=environment.package_version("numpy"),
             numbaprof=__version__,
@@ -614,10 +612,10 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         # SIGINT, which the user is most likely to repeat, last.
-        for number in sorted(held, reverse=True):
-            signal.signal(number, held[number])
-        for number, frame in pending:
-            held[number](number, frame)
+        for restored in sorted(held, reverse=True):
+            signal.signal(restored, held[restored])
+        for told, frame in pending:
+            held[told](told, frame)
 
 
 class profile:  # used like a function, as contextlib.suppress is
@@ -678,7 +676,7 @@ class profile:  # used like a function, as contextlib.suppress is
             self._start(session)
             return self._func(*args, **kwargs)
         finally:
-            if self._session is session:
+            if session.active:
                 self.stop(exit=_exit_text(sys.exc_info()[1]))
 
     def _decorate(self, *args: Any, **kwargs: Any) -> profile:
@@ -700,7 +698,7 @@ class profile:  # used like a function, as contextlib.suppress is
             self._start(session)
         except BaseException:
             # Interrupted just after starting: `with` will not call __exit__.
-            if self._session is session:
+            if session.active:
                 self.stop()
             raise
         return self
@@ -744,21 +742,17 @@ class profile:  # used like a function, as contextlib.suppress is
             raise SessionStateError("this profile is not running; call start() first")
         session = self._session
         try:
-            return self._add(session.stop(exit))
-        except BaseException:
-            # Ctrl-C is told after stopping; what was measured is not lost for it.
-            if session.result is not None and self._session is session:
-                self._add(session.result)
-            raise
+            session.stop(exit)
         finally:
-            if not session.active and self._session is session:
+            # Ctrl-C is told after stopping; what was measured is not lost for it.
+            if not session.active:
                 self._session = None
+            if session.result is not None:
+                self._add(session.result)
+        return self.result
 
-    def _add(self, result: ProfileResult) -> ProfileResult:
-        if self._result is not None:
-            result = self._result + result
-        self._result = result
-        return result
+    def _add(self, result: ProfileResult) -> None:
+        self._result = result if self._result is None else self._result + result
 
     @property
     def result(self) -> ProfileResult:

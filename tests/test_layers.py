@@ -16,7 +16,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "numbaprof"
 
 ROOMS = {
-    "vocabulary": {"errors", "environment", "model", "signatures"},
+    "vocabulary": {"errors", "environment", "model", "signatures", "version"},
     "native": {"native"},
     "instruments": {"dispatch_hook", "compile_events"},
     "session": {"session", "sigterm", "tree"},

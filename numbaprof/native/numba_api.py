@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import llvmlite.binding as llvm
+import numba
 import numpy as np
 from numba.core import config, typeinfer, types
 from numba.core.ccallback import CFunc
@@ -470,7 +471,6 @@ def user_arguments(thing: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
     Notes
     -----
-
     Only the wrappers that jitclass generates differ: that of a constructor does not get
     ``self``, and that of a method gets everything in a star and leaves the defaults to
     the method. Of a static method, called on an instance, ``self`` is kept.
@@ -623,6 +623,11 @@ def threading_layer() -> str:
         return str(parallel.threading_layer())
     except ValueError:
         return "not started"
+
+
+def version() -> str:
+    """Return Numba's version."""
+    return str(numba.__version__)
 
 
 def num_threads_setting() -> int:
