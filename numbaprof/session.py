@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -584,7 +584,7 @@ def _call_site() -> str:
 
 
 def _stacklevel() -> int:
-    return _outer_frame()[1]
+    return _outer_frame()[1] - 1
 
 
 @contextmanager
@@ -611,9 +611,8 @@ def _uninterrupted() -> Iterator[None]:
                 signal.signal(number, hold)
         yield
     finally:
-        # SIGINT, which the user is most likely to repeat, last.
-        for restored in sorted(held, reverse=True):
-            signal.signal(restored, held[restored])
+        # In one call of a C function: a handler put back may raise at the next step.
+        deque(map(signal.signal, held.keys(), held.values()), maxlen=0)
         for told, frame in pending:
             held[told](told, frame)
 
@@ -669,15 +668,26 @@ class profile:  # used like a function, as contextlib.suppress is
         """
         if self._func is None:
             return self._decorate(*args, **kwargs)
-        if self._session is not None:
+        if self._running is not None:
             return self._func(*args, **kwargs)
         session = Session(self._options)
         try:
             self._start(session)
             return self._func(*args, **kwargs)
         finally:
-            if session.active:
-                self.stop(exit=_exit_text(sys.exc_info()[1]))
+            try:
+                if session.active:
+                    self.stop(exit=_exit_text(sys.exc_info()[1]))
+            except BaseException:
+                # Interrupted before stopping began.
+                if session.active:
+                    self.stop()
+                raise
+
+    @property
+    def _running(self) -> Session | None:
+        session = self._session
+        return session if session is not None and session.active else None
 
     def _decorate(self, *args: Any, **kwargs: Any) -> profile:
         if len(args) != 1 or kwargs or not callable(args[0]):
@@ -710,7 +720,12 @@ class profile:  # used like a function, as contextlib.suppress is
         traceback: TracebackType | None,
     ) -> None:
         """Stop measuring; an exception passes on unchanged."""
-        self.stop(exit=_exit_text(error))
+        try:
+            self.stop(exit=_exit_text(error))
+        except BaseException:
+            if self._running is not None:
+                self.stop()
+            raise
 
     def start(self) -> None:
         """Start measuring.
@@ -738,15 +753,18 @@ class profile:  # used like a function, as contextlib.suppress is
         SessionStateError
             Nothing was started.
         """
-        if self._session is None:
+        session = self._running
+        if session is None:
             raise SessionStateError("this profile is not running; call start() first")
-        session = self._session
         try:
             session.stop(exit)
+        except BaseException:
+            # Interrupted before stopping began.
+            if session.active:
+                session.stop(exit)
+            raise
         finally:
             # Ctrl-C is told after stopping; what was measured is not lost for it.
-            if not session.active:
-                self._session = None
             if session.result is not None:
                 self._add(session.result)
         return self.result
@@ -764,7 +782,7 @@ class profile:  # used like a function, as contextlib.suppress is
             Nothing has been measured yet.
         """
         if self._result is None:
-            state = "is still running" if self._session else "has not run yet"
+            state = "is still running" if self._running else "has not run yet"
             raise SessionStateError(f"this profile {state}; there is no result")
         return self._result
 
@@ -802,8 +820,8 @@ class profile:  # used like a function, as contextlib.suppress is
     def __repr__(self) -> str:
         what = getattr(self._func, "__qualname__", repr(self._func))
         target = "" if self._func is None else f" of {what}"
-        state = "running" if self._session else "ready"
-        if self._result is not None and not self._session:
+        state = "running" if self._running else "ready"
+        if self._result is not None and not self._running:
             state = f"{len(self._result.overloads)} overloads"
         return f"<numbaprof.profile{target}, {state}>"
 
