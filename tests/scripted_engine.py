@@ -21,8 +21,13 @@ from numbaprof.native import clock as clocks
 from numbaprof.native import cpython_api, emit
 from numbaprof.native.cpython_api import METH_VARARGS_KEYWORDS, MethodDef, new_method
 from numbaprof.native.engine import Engine
-from numbaprof.native.layout import NO_NODE, START_MINIMUM, PseudoSlot, SlotField
-from numbaprof.native.layout import UfuncField
+from numbaprof.native.layout import (
+    NO_NODE,
+    START_MINIMUM,
+    PseudoSlot,
+    SlotField,
+    UfuncField,
+)
 
 N_DISPATCHERS = 2
 N_OVERLOADS = 3
