@@ -223,7 +223,7 @@ def _balance(
     for number, record in enumerate(records):
         if LOST_NODE in (number, record.parent) or drafts[number].kind == "thread":
             continue
-        missing = record.child_ticks - below[number]
+        missing = record.child_ticks - record.overhead_ticks - below[number]
         if missing > 0:
             missing -= _place_loops(drafts, unplaced, number, missing, ns_per_tick)
         if missing > 0 and truncated:

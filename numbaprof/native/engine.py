@@ -136,6 +136,8 @@ class NodeRecord:
     child_ticks: int
     dispatch_ticks: int
     in_flight: int
+    overhead_ticks: int = 0
+    """Part of ``child_ticks`` spent in our own callbacks."""
     thread_ident: int = 0
     """For thread roots."""
 
@@ -161,6 +163,7 @@ class Engine:
         self.clock = clock
         self.state = (ctypes.c_int64 * State.SIZE)()
         self._epochs = 0
+        self._rows: list[ctypes.c_int64] = []
         self._nodes: int = 0
         self._index: int = 0
         self._ufunc_slots: list[UfuncSlot] = []
@@ -174,6 +177,12 @@ class Engine:
             self.addresses["rename_frame"]
         )
         self._close = ctypes.PYFUNCTYPE(word, word)(self.addresses["close_frame"])
+        self._enter_row = ctypes.PYFUNCTYPE(word, word, word, word)(
+            self.addresses["enter_row"]
+        )
+        self._leave_row = ctypes.PYFUNCTYPE(word, word, word)(
+            self.addresses["leave_row"]
+        )
         self._stop = ctypes.PYFUNCTYPE(word)(self.addresses["stop"])
         self._register = ctypes.PYFUNCTYPE(word)(self.addresses["register_thread"])
         self.now = ctypes.PYFUNCTYPE(word)(self.addresses["now"])
@@ -242,6 +251,37 @@ class Engine:
     def close_frame(self, token: int) -> int:
         """Pop the frame of ``token`` and all above it; return its ticks, or -1."""
         return int(self._close(token))
+
+    # -- rows of the Python level -----------------------------------------------------
+
+    def new_row(self) -> int:
+        """Return the address that one line of the Python table is known by.
+
+        It stays taken for the life of the process, so it cannot come to mean another.
+        """
+        row = ctypes.c_int64()
+        self._rows.append(row)
+        return ctypes.addressof(row)
+
+    def enter_row(self, row: int, since: int, frame: int = 0) -> int:
+        """Push a frame for a Python or builtin function; return its token.
+
+        Parameters
+        ----------
+        row : int
+            From :meth:`new_row`.
+        since : int
+            Clock reading at which our callback began; the time from there on is kept
+            out of every figure.
+        frame : int, optional
+            Address of the interpreter frame that runs, so that what it calls is known
+            to be called by it.
+        """
+        return int(self._enter_row(row, frame, since))
+
+    def leave_row(self, token: int, since: int) -> int:
+        """Pop the frame of ``token``, which ended at ``since``; return its ticks."""
+        return int(self._leave_row(token, since))
 
     def set_dispatch_target(self, address: int) -> None:
         """Say which ``tp_call`` the trampoline ``dispatch`` stands in for."""
@@ -374,6 +414,7 @@ class Engine:
                     child_ticks=row[Node.CHILD],
                     dispatch_ticks=row[Node.DISPATCH],
                     in_flight=row[Node.IN_FLIGHT],
+                    overhead_ticks=row[Node.OVERHEAD],
                     thread_ident=idents.get(number, 0),
                 )
             )

@@ -115,7 +115,9 @@ class Node(enum.IntEnum):
     CHILD = 6
     DISPATCH = 7
     IN_FLIGHT = 8
-    SIZE = 9
+    OVERHEAD = 9
+    """Ticks of CHILD that were spent in our own callbacks, and so in no node."""
+    SIZE = 10
 
 
 class SlotField(enum.IntEnum):

@@ -60,6 +60,8 @@ EXPORTED = (
     "open_frame",
     "close_frame",
     "rename_frame",
+    "enter_row",
+    "leave_row",
     "stop",
     "register_thread",
     "now",
@@ -115,6 +117,8 @@ class _Builder:
         self._emit_open_frame()
         self._emit_close_frame()
         self._emit_rename_frame()
+        self._emit_enter_row()
+        self._emit_leave_row()
         self.native_enter = self._emit_native_enter()
         self.native_leave = self._emit_native_leave()
         self._emit_ufunc_loop()
@@ -946,6 +950,108 @@ class _Builder:
         emit.store_word(builder, frame, Frame.NODE, renamed)
         emit.store_word(builder, frame, Frame.SLOT, slot)
         builder.ret(const(0))
+
+    def _charge(
+        self, builder: ir.IRBuilder, thread: ir.Value, depth: ir.Value, ticks: ir.Value
+    ) -> None:
+        """Emit keeping ``ticks`` of our own out of the frame below ``depth``.
+
+        They count as its children's time, and are noted on its node as being in none.
+        """
+        with builder.if_then(builder.icmp_signed(">", depth, const(0))):
+            below = self._frame(builder, thread, builder.sub(depth, const(1)))
+            emit.add_to_word(builder, below, Frame.CHILD, ticks)
+            epoch = load_word(builder, self.state, State.EPOCH)
+            number = load_word(builder, below, Frame.NODE)
+            known = builder.and_(
+                builder.icmp_signed(">=", number, const(0)),
+                builder.icmp_signed(
+                    "==", load_word(builder, below, Frame.EPOCH), epoch
+                ),
+            )
+            with emit.likely(builder, known):
+                node = self._node(builder, number)
+                emit.add_to_word(builder, node, Node.OVERHEAD, ticks)
+
+    def _emit_enter_row(self) -> None:
+        """Emit ``word enter_row(word row, word frame, word since)``.
+
+        Push a frame for a Python or builtin function. ``frame`` is the interpreter
+        frame it runs in, 0 for none; ``since`` is when our callback began: from there
+        to now is charged as overhead. Returns the depth, or NO_NODE.
+        """
+        signature = ir.FunctionType(WORD, (WORD, WORD, WORD))
+        function, builder = self._function(
+            "enter_row", signature, "row", "frame", "since"
+        )
+        row, running, since = function.args
+        epoch = load_word(builder, self.state, State.EPOCH)
+        with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
+            builder.ret(const(NO_NODE))
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        with emit.unlikely(builder, _is_null(builder, thread)):
+            builder.ret(const(NO_NODE))
+        depth = load_word(builder, thread, Thread.DEPTH)
+        with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
+            builder.ret(const(NO_NODE))
+        parent, _ = self._parent(builder, thread, depth, epoch)
+        node = builder.call(self.find_node, (parent, const(0), row))
+        frame = self._frame(builder, thread, depth)
+        now = self.clock(builder)
+        for field, value in (
+            (Frame.SLOT, row),
+            (Frame.CHILD, const(0)),
+            (Frame.NODE, node),
+            (Frame.EPOCH, epoch),
+            (Frame.INTERPRETER_FRAME, running),
+            (Frame.CODE, const(0)),
+            (Frame.DISPATCHER, const(0)),
+            (Frame.DISPATCH, const(0)),
+            (Frame.T0, now),
+            (Frame.T1, now),
+        ):
+            emit.store_word(builder, frame, field, value)
+        emit.store_word(builder, thread, Thread.DEPTH, builder.add(depth, const(1)))
+        self._charge(builder, thread, depth, builder.sub(now, since))
+        builder.ret(depth)
+
+    def _emit_leave_row(self) -> None:
+        """Emit ``word leave_row(word depth, word since)``.
+
+        Pop down to the frame at ``depth``, which ended at ``since``; from there to now
+        is overhead. Returns its ticks, NO_NODE when it was not there any more.
+        """
+        function, builder = self._function(
+            "leave_row", ir.FunctionType(WORD, (WORD, WORD)), "depth", "since"
+        )
+        depth, since = function.args
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        with emit.unlikely(builder, _is_null(builder, thread)):
+            builder.ret(const(NO_NODE))
+        height = load_word(builder, thread, Thread.DEPTH)
+        gone = builder.or_(
+            builder.icmp_signed("<=", height, depth),
+            builder.icmp_signed("<", depth, const(0)),
+        )
+        with emit.unlikely(builder, gone):
+            builder.ret(const(NO_NODE))
+        emit.store_word(builder, thread, Thread.DEPTH, depth)
+        frame = self._frame(builder, thread, depth)
+        epoch = load_word(builder, self.state, State.EPOCH)
+        stale = builder.icmp_signed("!=", load_word(builder, frame, Frame.EPOCH), epoch)
+        with emit.unlikely(builder, stale):
+            builder.ret(const(NO_NODE))
+        ticks = builder.sub(since, load_word(builder, frame, Frame.T1))
+        node = self._node(builder, load_word(builder, frame, Frame.NODE))
+        emit.add_to_word(builder, node, Node.CALLS, const(1))
+        emit.add_to_word(builder, node, Node.INCLUSIVE, ticks)
+        child = load_word(builder, frame, Frame.CHILD)
+        emit.add_to_word(builder, node, Node.CHILD, child)
+        self._credit_parent(builder, thread, depth, ticks)
+        self._charge(builder, thread, depth, builder.sub(self.clock(builder), since))
+        builder.ret(ticks)
 
     # -- code that may run without the GIL --------------------------------------------
 
