@@ -144,15 +144,17 @@ class Recorder:
             self._enabled = True
             if self._session is not None or self.finished:
                 return
+            # First: a process that has left its mark will also deliver.
+            self._sigterm.install()
             try:
                 session = self._new_session(self._label)
                 session.start()
             except Exception as error:
                 self._problem = f"measuring could not start: {_describe(error)}"
+                self._sigterm.restore()
                 return
             self._session = session
             self._outlet.opened()
-            self._sigterm.install()
 
     def stop(self, exit: str = "") -> None:
         """Stop measuring and keep what was measured."""

@@ -73,11 +73,12 @@ def test_startup_file_imports_nothing_when_nothing_is_profiled(runner):
 
 
 def test_startup_file_imports_only_the_bootstrap_in_a_child(runner):
-    """A child that never imports Numba loads nothing of the profiler."""
-    code = "import sys; print(sorted(m for m in sys.modules if 'numbaprof' in m))"
+    """A child that never imports Numba loads nothing that measures."""
+    code = "import sys; print(*(m for m in sys.modules if 'numba' in m))"
     spool = {"NUMBAPROF_SPOOL": str(runner.folder)}
-    done = runner.python("-c", code, environment=spool)
-    assert done.stdout == "['numbaprof', 'numbaprof.bootstrap', 'numbaprof.errors']\n"
+    loaded = set(runner.python("-c", code, environment=spool).stdout.split())
+    assert "numbaprof.bootstrap" in loaded
+    assert loaded.isdisjoint({"numba", "numbaprof.children", "numbaprof.recorder"})
 
 
 def test_startup_file_is_one_line():
