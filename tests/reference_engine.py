@@ -124,8 +124,12 @@ class ReferenceEngine:
         self.closed.append(self._books)
 
     def fork(self, thread: Any) -> None:
-        """Go on as a child process does: nothing is open, nothing was counted."""
-        self._stacks = {}
+        """Go on as a child process does: nothing was counted.
+
+        Only the forking thread goes on, and what is open in it is of a session that
+        has ended here.
+        """
+        self._stacks = {thread: self._stacks.get(thread, [])}
         self._begin(thread)
 
     def _cut(self, stack: list[Frame], level: int) -> None:

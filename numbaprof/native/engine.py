@@ -39,7 +39,12 @@ from numbaprof.errors import UnsupportedError
 from numbaprof.model import HISTOGRAM_BUCKETS
 from numbaprof.native import clock as clocks
 from numbaprof.native import emit, trampolines
-from numbaprof.native.cpython_api import HEADER_BYTES, Layouts, object_at
+from numbaprof.native.cpython_api import (
+    HEADER_BYTES,
+    Layouts,
+    object_at,
+    thread_state,
+)
 from numbaprof.native.layout import (
     EDGE_ROWS,
     EDGE_WORDS,
@@ -221,8 +226,26 @@ class Engine:
         Only the forking thread exists in the child, so all other stacks go. Its own
         open frames are of an earlier epoch from here on and vanish as they return.
         """
-        self.state[State.TABLE] = self._new_thread_table()
+        mine = thread_state()
+        block = next(
+            (
+                ctypes.addressof(thread)
+                for thread in self._threads()
+                if thread[Thread.TSTATE] == mine
+            ),
+            0,
+        )
+        table = self._new_thread_table()
+        if block:
+            # Its stack stays, so that what is open in it finds its own frame again.
+            size = TABLE_HEAD + 2 * INITIAL_TABLE
+            words = (ctypes.c_uint64 * size).from_address(table)
+            position = trampolines.hash_pointer(mine) & (INITIAL_TABLE - 1)
+            pair = TABLE_HEAD + 2 * position
+            words[pair], words[pair + 1], words[1] = mine, block, 1
+        self.state[State.TABLE] = table
         self.state[State.LAST_TSTATE] = 0
+        self.state[State.LAST_THREAD] = 0
         return self.start(ns_per_tick)
 
     @property

@@ -45,7 +45,7 @@ from numbaprof.native.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EXPORTED", "build_module"]
+__all__ = ["EXPORTED", "build_module", "hash_pointer"]
 
 HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 """2**64 / golden ratio, Knuth TAOCP 6.4."""
@@ -1368,6 +1368,11 @@ def _word(offset_bytes: int) -> int:
 
 def _is_null(builder: ir.IRBuilder, pointer: ir.Value) -> Any:
     return builder.icmp_unsigned("==", pointer, ir.Constant(PTR, None))
+
+
+def hash_pointer(pointer: int) -> int:
+    """Return what the emitted :func:`_hash_pointer` returns."""
+    return (pointer * HASH_MULTIPLIER % 2**64) >> 32
 
 
 def _hash_pointer(builder: ir.IRBuilder, pointer: ir.Value) -> Any:
