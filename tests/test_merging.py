@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import types
+from dataclasses import fields, is_dataclass, replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from builders import (
@@ -25,7 +27,16 @@ from hypothesis import strategies as st
 from numbaprof import merging
 from numbaprof.errors import MergeError
 from numbaprof.merging import merge
-from numbaprof.model import ThreadSplit
+from numbaprof.model import (
+    ArgType,
+    CompileEvent,
+    ContextNode,
+    DispatcherInfo,
+    Losses,
+    OverloadStats,
+    ProfileResult,
+    ThreadSplit,
+)
 
 FUNCTIONS = [
     make_function("kernel"),
@@ -163,6 +174,51 @@ def test_every_context_keeps_its_overload_and_its_process(parts):
         ]
 
     assert facts(merge(parts)) == [fact for part in parts for fact in facts(part)]
+
+
+def fill(hint, default=None):
+    """Return a value for a type hint that is no default of any field."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is types.UnionType:
+        return fill(args[0])
+    if origin is Literal:
+        return next(choice for choice in args if choice != default)
+    if origin is tuple:
+        return tuple(fill(arg) for arg in args if arg is not Ellipsis)
+    if hint is ArgType:  # Holds ArgTypes.
+        return scalar()
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return hint(**{f.name: fill(hints[f.name], f.default) for f in fields(hint)})
+    return {str: "text", bool: default is not True, int: 3, float: 3.0}[hint]
+
+
+@pytest.mark.parametrize(
+    ("cls", "container"),
+    [
+        (OverloadStats, "overloads"),
+        (DispatcherInfo, "dispatchers"),
+        (CompileEvent, "compile_events"),
+        (ContextNode, "contexts"),
+        (Losses, "losses"),
+    ],
+)
+def test_no_field_is_forgotten(cls, container):
+    """A field that the model gets later must be added here too, not lost."""
+    item = fill(cls)
+    if cls is ContextNode:
+        item = replace(item, overload=0)
+    content = {"overloads": (make_overload(),)}
+    content[container] = item if cls is Losses else (item,)
+    merged = getattr(
+        merge(ProfileResult((process,), **content) for process in two_processes()),
+        container,
+    )
+    found = merged if cls is Losses else merged[-1]
+    # What explains an absent figure is gone when another process has the figure.
+    settled = {"compile_reason", "boxing_reason"}
+    lost = {f.name for f in fields(cls) if getattr(found, f.name) == f.default}
+    assert lost <= settled
 
 
 def two_processes():
