@@ -263,7 +263,7 @@ def _find_chain(reader: SafeReader) -> CallerLayout:
     frame_address = id(frame)
     code = id(frame.f_code)
     if sys.version_info >= (3, 11):
-        frame_address = _internal_frame(id(frame), code, reader)
+        frame_address = internal_frame(id(frame), code, reader)
     code_offset = _offset_of(code, frame_address, reader)
     back = _back_offset(frame)
     write, read, decode = reader.write, os.read, int.from_bytes
@@ -287,7 +287,7 @@ def _find_chain(reader: SafeReader) -> CallerLayout:
     raise UnsupportedError("the current frame was not found from the thread state")
 
 
-def _internal_frame(frame: int, code: int, reader: SafeReader) -> int:
+def internal_frame(frame: int, code: int, reader: SafeReader) -> int:
     """Return the ``_PyInterpreterFrame`` behind a PyFrameObject (3.11 and later)."""
     for at in range(HEADER_BYTES, FRAME_WORDS * WORD_BYTES, WORD_BYTES):
         candidate = reader.word(frame + at)
