@@ -38,7 +38,7 @@ from numbaprof.native.hooks import CallHook, HookErrors
 from numbaprof.native.layout import START_MINIMUM, SlotField, UfuncField
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Iterator
 
 __all__ = ["DispatchHook", "Record"]
 
@@ -486,7 +486,11 @@ class DispatchHook:
     # -- the end ----------------------------------------------------------------------
 
     def find_compiled_callers(self) -> None:
-        """Note for each overload which other overloads link its code."""
+        """Note for each overload which other overloads link its code.
+
+        Directly, or through code that is no overload: the body of a ``prange`` loop is
+        compiled apart, and so is what an ``@overload`` stands for.
+        """
         by_library: dict[int, list[Record]] = {}
         libraries = []
         for record in self.records:
@@ -495,7 +499,7 @@ class DispatchHook:
                 by_library.setdefault(id(library), []).append(record)
                 libraries.append((library, record))
         for library, record in libraries:
-            for linked in numba_api.linked_libraries(library):
+            for linked in _reach(library, by_library):
                 for callee in by_library.get(id(linked), ()):
                     if _key(callee) != _key(record):
                         callee.callers.add(record.function.qualname)
@@ -661,6 +665,20 @@ def _weak(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:
         return lambda: None
+
+
+def _reach(library: Any, ends: Container[int]) -> Iterator[Any]:
+    """Yield the libraries that one links, beyond those in ``ends`` (by id) none."""
+    seen = {id(library)}
+    waiting = [library]
+    while waiting:
+        for linked in numba_api.linked_libraries(waiting.pop()):
+            if id(linked) in seen:
+                continue
+            seen.add(id(linked))
+            yield linked
+            if id(linked) not in ends:
+                waiting.append(linked)
 
 
 def _key(record: Record) -> tuple[FunctionId, str]:
