@@ -79,13 +79,30 @@ def run(program: Program, options: RunOptions) -> None:
     recorder.set_current(recording)
     children.record_forks(spool)
     # First registered, last run.
-    atexit.register(recording.finish)
+    atexit.register(_finish, recording)
     bootstrap.call_when_numba_is_imported(recording.numba_imported)
     try:
         program.run()
     except BaseException as error:
         recording.exit = _describe_exit(error)
         raise
+
+
+def _finish(recording: Recorder) -> None:
+    recording.finish()
+    if recording.exit == KeyboardInterrupt.__name__:
+        _end_by_interrupt()
+
+
+def _end_by_interrupt() -> None:
+    """Let the process die of SIGINT, as one does that Ctrl-C has ended.
+
+    CPython notes that a KeyboardInterrupt was not handled, and forgets it whenever
+    source text is run (``run_eval_code_obj`` in Python/pythonrun.c): importing a module
+    with a data class or a named tuple does that, and so do we at the end.
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def _describe_exit(error: BaseException) -> str:
