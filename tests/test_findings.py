@@ -344,6 +344,27 @@ def test_payback_is_calls_until_running_overtakes_compiling():
     assert "running takes over after 25 calls" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("calls", "is_advised"), [(2, True), (999, True), (1001, False)]
+)
+def test_leaving_it_interpreted_is_advised_only_where_that_is_surely_faster(
+    calls, is_advised
+):
+    """100 ms of compiling are 1000 times as long as 1000 calls of 100 ns."""
+    result = make_result(make_overload(calls=calls, mean_ns=100))
+    advice = found("compile-exceeds-run", result)[0].try_
+    assert advice.endswith("or leave it interpreted") is is_advised
+
+
+def test_compile_time_of_callees_is_told_from_a_functions_own():
+    """Of 100 ms, 40 ms are its own; a difference of a tenth is not worth a word."""
+    dear = make_overload(compile_self_ns=40 * MILLISECOND)
+    message = found("compile-exceeds-run", make_result(dear))[0].message
+    assert "compiled for 100 ms (40.0 ms without what it calls) and ran" in message
+    alone = make_overload(compile_self_ns=95 * MILLISECOND)
+    assert "without" not in found("compile-exceeds-run", make_result(alone))[0].message
+
+
 def test_compile_and_run_are_added_over_a_function():
     """A hundred overloads of one function make one finding, without a signature."""
     findings = found("compile-exceeds-run", make_result(*arrays_of(100)))

@@ -29,6 +29,14 @@ TUPLE_LENGTH_LIMIT = 4
 """Tuple lengths (or argument counts) of one function before it is a finding: 1, 2 and
 3 dimensions are common by design."""
 
+INTERPRETED_FACTOR = 1000
+"""Times that a loop may take longer in the interpreter. Whatever compiled for
+longer than that many times its run would have been done sooner without."""
+
+OWN_SHARE = 0.9
+"""Of the compile time of a function; where its own part is below, others are a cost
+worth telling from it."""
+
 SAME_SOURCE_LIMIT = 3
 """Function objects of one source that compiled one signature; a pair may be meant."""
 
@@ -58,7 +66,8 @@ def find_compile_exceeds_run(facts: Facts) -> Iterator[Finding]:
             function=function,
             signature=judged[0].signature if len(judged) == 1 else "",
             message=(
-                f"{name} compiled for {format_duration(compile_ns)} and ran for "
+                f"{name} compiled for {format_duration(compile_ns)}"
+                f"{_name_own_part(judged, compile_ns)} and ran for "
                 f"{format_duration(run_ns)} in {plural(calls, 'call')}; at this rate "
                 f"running takes over after {payback:,} calls"
             ),
@@ -68,8 +77,20 @@ def find_compile_exceeds_run(facts: Facts) -> Iterator[Finding]:
                 ("calls", calls),
                 ("payback_calls", payback),
             ),
-            try_=_advise_caching(facts.info.get(function), judged),
+            try_=_advise_caching(facts.info.get(function), judged)
+            + (INTERPRETED_ADVICE if compile_ns > INTERPRETED_FACTOR * run_ns else ""),
         )
+
+
+INTERPRETED_ADVICE = "; or leave it interpreted"
+
+
+def _name_own_part(overloads: list[OverloadStats], compile_ns: int) -> str:
+    """Say how much of the compile time is not that of functions compiled for it."""
+    own_ns = sum(overload.compile_self_ns or 0 for overload in overloads)
+    if not own_ns or own_ns >= OWN_SHARE * compile_ns:
+        return ""
+    return f" ({format_duration(own_ns)} without what it calls)"
 
 
 NEVER_CACHED_KINDS = ("constructor", "method", "property", "object mode", "stencil")
@@ -94,8 +115,8 @@ def _advise_caching(info: DispatcherInfo | None, judged: list[OverloadStats]) ->
         or any(arg.kind in NEVER_CACHED_ARGS for arg in overload.args)
         for overload in judged
     ):
-        return "call it more often per process, or leave it interpreted"
-    return "cache=True keeps the machine code between runs; or leave it interpreted"
+        return "call it more often per process, it cannot be cached"
+    return "cache=True keeps the machine code between runs"
 
 
 def find_overload_explosion(facts: Facts) -> Iterator[Finding]:
