@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ __all__ = [
     "matches",
     "order_overloads",
     "render_overloads",
+    "shorten_signature",
     "sum_overloads",
 ]
 
@@ -62,6 +64,13 @@ characters, and part of the width."""
 
 NUMBER_WIDTH = 9
 """Room a column of numbers usually takes, gap included: ``1,234 ms``."""
+
+LONG_SIGNATURE = 60
+"""Characters of a signature from which on equal neighbours are counted; shorter ones
+are shown as they are compiled."""
+
+SHORTENED_RUN = 3
+"""Equal neighbours that are counted; two are as short in full."""
 
 NOT_AVAILABLE = "-"
 
@@ -139,10 +148,28 @@ def label_overload(
     """Write an overload as a call: ``scale(float64[:, ::1], int64)``."""
     if is_child and overload.kind == "objmode body":
         return f"└ objmode block, line {overload.function.line} (Python)"
+    signature = shorten_signature(overload)
     if is_child:
-        return f"└ {overload.kind}, line {overload.function.line} {overload.signature}"
+        return f"└ {overload.kind}, line {overload.function.line} {signature}"
     kind = "" if overload.kind in ("function", "method") else f" [{overload.kind}]"
-    return name + overload.signature + kind
+    return name + signature + kind
+
+
+def shorten_signature(overload: OverloadStats) -> str:
+    """Write a long signature with equal neighbours counted: ``(6 × float64[::1])``.
+
+    A short one is returned as it is, and so is one that is not the list of the argument
+    types alone: it has a number to be told from another.
+    """
+    texts = [arg.text for arg in overload.args]
+    signature = overload.signature
+    if len(signature) <= LONG_SIGNATURE or signature != f"({', '.join(texts)})":
+        return signature
+    parts: list[str] = []
+    for text, run in groupby(texts):
+        count = len(list(run))
+        parts += [f"{count} × {text}"] if count >= SHORTENED_RUN else [text] * count
+    return f"({', '.join(parts)})"
 
 
 def order_overloads(
@@ -170,10 +197,11 @@ def order_overloads(
     ]
     key = SORT_KEYS[sort]
 
-    def rank(members: list[int]) -> tuple[float, str, int]:
+    def rank(members: list[int]) -> tuple[float, str, int, int]:
         head = result.overloads[members[0]]
         name = names[head.function] if sort == "name" else ""
-        return (-key(head), name, members[0])
+        # What only compiled code calls has no time to go by: the dearest to make first.
+        return (-key(head), name, -(head.compile_self_ns or 0), members[0])
 
     return sorted(ordered, key=rank)
 

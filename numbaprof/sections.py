@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from numbaprof.analysis import display_names, explain_overloads, find, is_internal
 from numbaprof.layout import Column, Line, Row, fold, paragraph, tabulate
-from numbaprof.overload_table import label_overload, locate, matches, order_overloads
+from numbaprof.overload_table import (
+    label_overload,
+    locate,
+    matches,
+    order_overloads,
+    shorten_signature,
+)
 from numbaprof.why import source_of
 from numbaprof.wording import (
     format_count,
@@ -382,7 +388,7 @@ def render_reasons(
         for index in group[:REASONS_PER_FUNCTION]:
             overload = result.overloads[index]
             name = names[overload.function] if len(functions) > 1 else ""
-            label = (name + overload.signature) or overload.kind
+            label = (name + shorten_signature(overload)) or overload.kind
             pairs.append((label, sentences[index]))
         lines += _render_pairs(pairs, width)
         n_lines += min(len(group), REASONS_PER_FUNCTION)

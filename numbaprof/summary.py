@@ -91,10 +91,12 @@ class CompileTotals:
 
     compilations: int = 0
     failures: int = 0
+    """Of the user's functions."""
     cache_loads: int = 0
     compile_ns: int = 0
-    """Including failures."""
+    """Including all failures."""
     failed_ns: int = 0
+    """Of ``compile_ns``, in ``failures``."""
     cache_load_ns: int = 0
     import_compile_ns: int = 0
     """Of ``compile_ns``, while a module was being imported."""
@@ -375,11 +377,12 @@ def _total_compiles(events: Sequence[CompileEvent]) -> CompileTotals:
             continue
         failed = event.event == "failed"
         totals["compilations"] += not failed
-        totals["failures"] += failed
-        totals["failed_ns"] += event.exclusive_ns * failed
+        # Numba tries its own implementations in turn, to find the one that fits.
+        totals["failures"] += failed and not event.internal
+        totals["failed_ns"] += event.exclusive_ns * (failed and not event.internal)
         totals["compile_ns"] += event.exclusive_ns
         totals["import_compile_ns"] += event.exclusive_ns * event.at_import
-        totals["internal_compilations"] += event.internal
+        totals["internal_compilations"] += event.internal and not failed
         totals["internal_ns"] += event.exclusive_ns * event.internal
     return CompileTotals(**totals)
 

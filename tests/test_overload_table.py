@@ -23,6 +23,7 @@ from numbaprof.overload_table import (
     matches,
     order_overloads,
     render_overloads,
+    shorten_signature,
     sum_overloads,
 )
 
@@ -66,6 +67,40 @@ def test_order_follows_the_sort_key(sort, first):
     )
     best = order_overloads(result, sort)[0][0]
     assert result.overloads[best].function.qualname == first
+
+
+def test_dearest_to_make_comes_first_among_those_without_time():
+    """What only compiled code calls has no total; its compile time tells them apart."""
+    result = make_result(
+        make_overload("cheap", calls=None, compile_self_ns=1),
+        make_overload("called", calls=1),
+        make_overload("dear", calls=None, compile_self_ns=2),
+    )
+    families = order_overloads(result, "total")
+    names = [result.overloads[first].function.qualname for (first,) in families]
+    assert names == ["called", "dear", "cheap"]
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        ((array(),) * 4, "(float64[::1], float64[::1], float64[::1], float64[::1])"),
+        (
+            (*(array(),) * 5, scalar(), scalar(), *(array(ndim=2),) * 3),
+            "(5 × float64[::1], int64, int64, 3 × float64[:, ::1])",
+        ),
+    ],
+)
+def test_equal_neighbours_are_counted_in_a_long_signature(args, shown):
+    """Short signatures stay as they are compiled."""
+    assert shorten_signature(make_overload(args=args)) == shown
+
+
+def test_numbered_signature_is_never_shortened():
+    """The number tells it from another of the same text."""
+    signature = make_overload(args=(array(),) * 9).signature + " #2"
+    overload = make_overload(args=(array(),) * 9, signature=signature)
+    assert shorten_signature(overload) == signature
 
 
 def test_every_order_is_tested():

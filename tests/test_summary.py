@@ -197,6 +197,20 @@ def test_compile_totals_tell_import_cache_and_failure_apart():
     assert (totals.import_ns, totals.internal_ns, totals.total_ns) == (100, 40, 112)
 
 
+def test_failures_inside_numba_are_no_failed_attempts_of_the_user():
+    """Numba tries its implementations in turn; the time is compile time nonetheless."""
+    result = make_result(
+        events=(
+            make_event("a", inclusive_ns=100, exclusive_ns=95),
+            make_event("b", inclusive_ns=5, parent=0, event="failed", internal=True),
+        )
+    )
+    totals = summarize(result).compiles
+    assert (totals.compilations, totals.failures, totals.failed_ns) == (1, 0, 0)
+    assert (totals.compile_ns, totals.internal_ns) == (100, 5)
+    assert totals.internal_compilations == 0
+
+
 def test_sites_are_grouped_by_importing_module_and_by_line():
     """Import time goes to the imported module, the rest to the caller's."""
     line = make_site(7)
