@@ -30,6 +30,8 @@ __all__ = [
     "callee",
     "compile_module",
     "const",
+    "count",
+    "is_null",
     "likely",
     "load_pointer",
     "load_word",
@@ -189,6 +191,30 @@ def likely(builder: ir.IRBuilder, condition: ir.Value) -> Iterator[ir.Block]:
     """Emit a block for a condition that nearly always holds."""
     with builder.if_then(condition, likely=True) as end:
         yield end
+
+
+def is_null(builder: ir.IRBuilder, pointer: ir.Value) -> Any:
+    """Emit the test whether ``pointer`` is NULL."""
+    return builder.icmp_unsigned("==", pointer, ir.Constant(PTR, None))
+
+
+@contextmanager
+def count(builder: ir.IRBuilder, limit: ir.Value) -> Iterator[ir.Value]:
+    """Emit a loop over ``0 .. limit - 1``."""
+    before = builder.block
+    head = builder.append_basic_block("count")
+    body = builder.append_basic_block("count.body")
+    end = builder.append_basic_block("count.end")
+    builder.branch(head)
+    builder.position_at_end(head)
+    number = builder.phi(WORD, "number")
+    number.add_incoming(const(0), before)
+    builder.cbranch(builder.icmp_signed("<", number, limit), body, end)
+    builder.position_at_end(body)
+    yield number
+    number.add_incoming(builder.add(number, const(1)), builder.block)
+    builder.branch(head)
+    builder.position_at_end(end)
 
 
 def compile_module(module: ir.Module, names: tuple[str, ...]) -> dict[str, int]:

@@ -9,9 +9,9 @@ What a call does
 frame: which dispatcher, which Python code called it, the time ``t0``. Numba then finds
 (or compiles) an overload and calls its entry point, where ``overload`` stands in for
 the wrapper Numba compiled: it takes the pending frame over, reads ``t1``, calls the
-wrapper, reads ``t2``, adds to the node of the calling-context tree and pops. Entry points that
-compiled code calls by themselves (objmode bodies, property getters) find no pending
-frame of their own dispatcher and push one.
+wrapper, reads ``t2``, adds to the node of the calling-context tree and pops. Entry
+points that compiled code calls by themselves (objmode bodies, property getters) find no
+pending frame of their own dispatcher and push one.
 
 Locking
 -------

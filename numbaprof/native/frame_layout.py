@@ -1,8 +1,8 @@
 """Where arguments lie in a running frame, and an array's shape in the array.
 
 Found and verified in the running interpreter, like everything in
-:mod:`numbaprof.native.cpython_api`; what cannot be found is an UnsupportedError with the
-reason, and the Python tracer then works without native code.
+:mod:`numbaprof.native.cpython_api`; what cannot be found is an UnsupportedError with
+the reason, and the Python tracer then works without native code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAMPLE_SHAPE = (3, 5, 7)
 
 @dataclass(frozen=True, slots=True)
 class FrameLayout:
-    """Byte offsets in the frame that the thread state leads to, and in small objects."""
+    """Byte offsets in the frame the thread state leads to, and in small objects."""
 
     locals: int
     """First of the arguments, cells and other locals."""
@@ -137,7 +137,8 @@ def _cell_contents() -> int:
 
 def _descriptor_method(method: int) -> int:
     """Find the word that a descriptor shares with the builtin it makes."""
-    bound, descriptor = [].append, list.append
+    some_list: list[object] = []
+    bound, descriptor = some_list.append, list.append
     definition = read_words(id(bound), 8)[method // WORD_BYTES]
     words = read_words(id(descriptor), type(descriptor).__basicsize__ // WORD_BYTES)
     if definition not in words:
@@ -161,8 +162,8 @@ def discover_array() -> ArrayLayout:
     size = np.ndarray.__basicsize__ // WORD_BYTES
     descriptor = _common(
         [
-            [at for at, word in enumerate(read_words(id(a), size)) if word == id(a.dtype)]
-            for a in samples
+            [at for at, word in enumerate(read_words(id(a), size)) if word == here]
+            for a, here in ((a, id(a.dtype)) for a in samples)
         ],
         "the descriptor",
     )
@@ -172,10 +173,7 @@ def discover_array() -> ArrayLayout:
         [_int_positions(id(a), size, a.flags.num) for a in samples], "the flags"
     )
     number = _common(
-        [
-            _int_positions(id(a.dtype), DESCRIPTOR_WORDS, a.dtype.num)
-            for a in samples
-        ],
+        [_int_positions(id(a.dtype), DESCRIPTOR_WORDS, a.dtype.num) for a in samples],
         "the type number",
     )
     order = _common([_order_positions(a.dtype) for a in samples], "the byte order")
@@ -223,8 +221,9 @@ def _int_positions(address: int, words: int, wanted: int) -> list[int]:
 
 
 def _order_positions(dtype: Any) -> list[int]:
-    image = (ctypes.c_char * (DESCRIPTOR_WORDS * WORD_BYTES)).from_address(id(dtype)).raw
-    # Beside it stand the kind and the type character, which all three samples differ in.
+    size = DESCRIPTOR_WORDS * WORD_BYTES
+    image = (ctypes.c_char * size).from_address(id(dtype)).raw
+    # Beside it stand the kind and the type character, in which the samples differ.
     wanted = (dtype.kind + dtype.char + dtype.byteorder).encode()
     at = image.find(wanted)
     return [] if at < 0 else [at + 2]

@@ -190,6 +190,10 @@ class PseudoSlot(enum.IntEnum):
     """A look into the cache that found nothing."""
     UFUNC = 8
     """A ufunc loop's frame, on the shadow stack only."""
+    PYTHON = 9
+    """A Python function's frame: in Frame.DISPATCHER, its row is in Frame.SLOT."""
+    BUILTIN = 10
+    """A builtin function's frame, likewise."""
 
 
 NO_NODE = -1

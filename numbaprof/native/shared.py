@@ -1,4 +1,4 @@
-"""The process's one engine per clock: built and proved at the first start, then kept."""
+"""The process's one engine per clock: built and proved at first start, then kept."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from numbaprof.native.layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EXPORTED", "build_module", "hash_pointer"]
+__all__ = ["EXPORTED", "EngineBuilder", "build_module", "hash_pointer"]
 
 HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 """2**64 / golden ratio, Knuth TAOCP 6.4."""
@@ -68,6 +68,11 @@ EXPORTED = (
     "native_enter",
     "native_leave",
     "echo",
+    # For other modules of ours, which build on the same stacks and tree.
+    "grow_frames",
+    "claim_thread",
+    "find_node",
+    "root_node",
 )
 
 
@@ -83,10 +88,10 @@ def build_module(layouts: Layouts, clock: clocks.Clock, state: int) -> ir.Module
     state : int
         Address of the state block.
     """
-    return _Builder(layouts, clock, state).build()
+    return EngineBuilder(layouts, clock, state).build()
 
 
-class _Builder:
+class EngineBuilder:
     """Emits the engine's module, one method per emitted function."""
 
     def __init__(self, layouts: Layouts, clock: clocks.Clock, state: int) -> None:
@@ -100,6 +105,17 @@ class _Builder:
         self.leading_zeros = self.module.declare_intrinsic(
             "llvm.ctlz", (WORD,), ir.FunctionType(WORD, (WORD, emit.BIT))
         )
+
+    def link(self, addresses: dict[str, int]) -> None:
+        """Let what is emitted call an engine that is built already."""
+        for name, signature in (
+            ("grow_frames", ir.FunctionType(emit.BIT, (PTR,))),
+            ("claim_thread", ir.FunctionType(PTR, (WORD,))),
+            ("find_node", ir.FunctionType(WORD, (WORD, WORD, WORD))),
+            ("root_node", ir.FunctionType(WORD, (PTR,))),
+        ):
+            target = const(addresses[name]).inttoptr(PTR)
+            setattr(self, name, emit.callee(target, signature))
 
     def build(self) -> ir.Module:
         """Emit every function, callees first."""
@@ -299,7 +315,7 @@ class _Builder:
     def _emit_grow_frames(self) -> ir.Function:
         """Emit ``bool grow_frames(Thread *thread)``: double the frames, or false."""
         function, builder = self._function(
-            "grow_frames", ir.FunctionType(emit.BIT, (PTR,)), "thread", export=False
+            "grow_frames", ir.FunctionType(emit.BIT, (PTR,)), "thread"
         )
         (thread,) = function.args
         capacity = load_word(builder, thread, Thread.CAPACITY)
@@ -311,7 +327,7 @@ class _Builder:
         size = builder.mul(doubled, const(Frame.SIZE * WORD_BYTES))
         old = load_pointer(builder, thread, Thread.FRAMES)
         new = self._absolute(builder, "PyMem_RawRealloc", PTR, old, size)
-        with emit.unlikely(builder, _is_null(builder, new)):
+        with emit.unlikely(builder, emit.is_null(builder, new)):
             builder.ret(ir.Constant(emit.BIT, 0))
         emit.store_word(builder, thread, Thread.FRAMES, new)
         emit.store_word(builder, thread, Thread.CAPACITY, doubled)
@@ -347,11 +363,11 @@ class _Builder:
         readers without the GIL.
         """
         function, builder = self._function(
-            "claim_thread", ir.FunctionType(PTR, (WORD,)), "tstate", export=False
+            "claim_thread", ir.FunctionType(PTR, (WORD,)), "tstate"
         )
         (tstate,) = function.args
         known = builder.call(self.find_thread, (tstate,))
-        with builder.if_then(builder.not_(_is_null(builder, known))):
+        with builder.if_then(builder.not_(emit.is_null(builder, known))):
             self._remember(builder, tstate, known)
             builder.ret(known)
         with emit.unlikely(builder, builder.not_(self._table_has_room(builder))):
@@ -366,7 +382,9 @@ class _Builder:
             const(INITIAL_FRAMES * Frame.SIZE),
             const(WORD_BYTES),
         )
-        nothing = builder.or_(_is_null(builder, thread), _is_null(builder, frames))
+        nothing = builder.or_(
+            emit.is_null(builder, thread), emit.is_null(builder, frames)
+        )
         with emit.unlikely(builder, nothing):
             emit.add_to_word(builder, self.state, State.THREADS_LOST, const(1))
             builder.ret(ir.Constant(PTR, None))
@@ -400,13 +418,13 @@ class _Builder:
             new = self._absolute(
                 builder, "PyMem_RawCalloc", PTR, words, const(WORD_BYTES)
             )
-            with builder.if_else(_is_null(builder, new), likely=False) as (no, yes):
+            with builder.if_else(emit.is_null(builder, new), likely=False) as (no, yes):
                 with no:
                     builder.store(ir.Constant(emit.BIT, 0), room)
                 with yes:
                     emit.store_word(builder, new, 0, builder.sub(size, const(1)))
                     emit.store_word(builder, new, 1, load_word(builder, table, 1))
-                    with _count(builder, builder.add(mask, const(1))) as position:
+                    with emit.count(builder, builder.add(mask, const(1))) as position:
                         pair = _pair(builder, table, position)
                         key = load_word(builder, pair, 0)
                         used = builder.icmp_unsigned("!=", key, const(0))
@@ -457,7 +475,7 @@ class _Builder:
         """
         signature = ir.FunctionType(WORD, (WORD, WORD, WORD))
         function, builder = self._function(
-            "find_node", signature, "parent", "code", "slot", export=False
+            "find_node", signature, "parent", "code", "slot"
         )
         parent, code, slot = function.args
         index = load_pointer(builder, self.state, State.INDEX)
@@ -495,7 +513,7 @@ class _Builder:
     def _emit_root_node(self) -> ir.Function:
         """Emit ``word root_node(Thread *thread)``: its root in this session."""
         function, builder = self._function(
-            "root_node", ir.FunctionType(WORD, (PTR,)), "thread", export=False
+            "root_node", ir.FunctionType(WORD, (PTR,)), "thread"
         )
         (thread,) = function.args
         epoch = load_word(builder, self.state, State.EPOCH)
@@ -531,7 +549,7 @@ class _Builder:
             builder.ret(builder.call(original, (dispatcher, args, kws)))
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(builder.call(original, (dispatcher, args, kws)))
         depth = load_word(builder, thread, Thread.DEPTH)
         with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
@@ -544,7 +562,7 @@ class _Builder:
         result = builder.call(original, (dispatcher, args, kws))
         left = load_word(builder, thread, Thread.DEPTH)
         with emit.unlikely(builder, builder.icmp_signed(">", left, depth)):
-            failed = builder.zext(_is_null(builder, result), WORD)
+            failed = builder.zext(emit.is_null(builder, result), WORD)
             builder.call(self.close_dispatch, (thread, depth, failed))
         builder.ret(result)
 
@@ -615,13 +633,13 @@ class _Builder:
         last = load_pointer(builder, self.state, State.LAST_THREAD)
         builder.store(last, thread_at)
         builder.store(const(NO_NODE), level_at)
-        with emit.likely(builder, builder.not_(_is_null(builder, last))):
+        with emit.likely(builder, builder.not_(emit.is_null(builder, last))):
             self._emit_take_over(builder, last, level_at, slot, self._stack(builder))
         missed = builder.icmp_signed("<", builder.load(level_at, typ=WORD), const(0))
         with emit.unlikely(builder, missed):
             tstate = self._absolute(builder, "PyThreadState_Get", WORD)
             thread = self._thread(builder, tstate)
-            with emit.unlikely(builder, _is_null(builder, thread)):
+            with emit.unlikely(builder, emit.is_null(builder, thread)):
                 unmeasured()
             builder.store(thread, thread_at)
             self._emit_take_over(builder, thread, level_at, slot, None)
@@ -752,7 +770,7 @@ class _Builder:
         emit.add_to_word(builder, node, Node.CHILD, child)
         waited = load_word(builder, frame, Frame.DISPATCH)
         emit.add_to_word(builder, node, Node.DISPATCH, waited)
-        with emit.unlikely(builder, _is_null(builder, result)):
+        with emit.unlikely(builder, emit.is_null(builder, result)):
             emit.add_to_word(builder, node, Node.ERRORS, const(1))
         self._extremes(builder, slot, (SlotField.MIN, SlotField.MAX), ticks)
         bucket = self._bucket(builder, SlotField.HISTOGRAM, ticks)
@@ -761,8 +779,7 @@ class _Builder:
     # -- parallel overloads ------------------------------------------------------------
 
     def _emit_parallel_call(self) -> None:
-        """Emit ``PyObject *parallel_call(ParallelSlot *self, PyObject *args,
-        PyObject *kws)``.
+        """Emit ``PyObject *parallel_call(ParallelSlot *self, PyObject *, PyObject *)``.
 
         Stands between ``overload`` and the wrapper of a ``parallel=True`` function, and
         books the call under the number of threads it ran with, with the CPU time of the
@@ -799,7 +816,7 @@ class _Builder:
         thread = self._thread(builder, tstate)
         last = self.clock(builder)
         ours = builder.add(builder.sub(begin, first), builder.sub(last, end))
-        with emit.likely(builder, builder.not_(_is_null(builder, thread))):
+        with emit.likely(builder, builder.not_(emit.is_null(builder, thread))):
             depth = load_word(builder, thread, Thread.DEPTH)
             with emit.likely(builder, builder.icmp_signed(">", depth, const(0))):
                 top = self._frame(builder, thread, builder.sub(depth, const(1)))
@@ -824,7 +841,7 @@ class _Builder:
         row = emit.variable(builder, WORD, "row")
         builder.store(const(ParallelField.ROWS + (SPLIT_ROWS - 1) * SPLIT_WORDS), row)
         done = builder.append_basic_block("row.found")
-        with _count(builder, const(SPLIT_ROWS - 1)) as number:
+        with emit.count(builder, const(SPLIT_ROWS - 1)) as number:
             here = builder.add(
                 builder.mul(number, const(SPLIT_WORDS)), const(ParallelField.ROWS)
             )
@@ -855,7 +872,7 @@ class _Builder:
             builder.ret(const(NO_NODE))
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(const(NO_NODE))
         depth = load_word(builder, thread, Thread.DEPTH)
         with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
@@ -890,7 +907,7 @@ class _Builder:
         now = self.clock(builder)
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(const(NO_NODE))
         height = load_word(builder, thread, Thread.DEPTH)
         gone = builder.or_(
@@ -926,7 +943,7 @@ class _Builder:
         depth, slot = function.args
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(const(NO_NODE))
         height = load_word(builder, thread, Thread.DEPTH)
         gone = builder.or_(
@@ -990,7 +1007,7 @@ class _Builder:
             builder.ret(const(NO_NODE))
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(const(NO_NODE))
         depth = load_word(builder, thread, Thread.DEPTH)
         with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
@@ -1028,7 +1045,7 @@ class _Builder:
         depth, since = function.args
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(const(NO_NODE))
         height = load_word(builder, thread, Thread.DEPTH)
         gone = builder.or_(
@@ -1076,7 +1093,7 @@ class _Builder:
         with builder.if_then(builder.icmp_unsigned("==", tstate, const(0))):
             builder.ret(ir.Constant(PTR, None))
         thread = builder.call(self.find_thread, (tstate,))
-        with builder.if_then(_is_null(builder, thread)):
+        with builder.if_then(emit.is_null(builder, thread)):
             builder.ret(ir.Constant(PTR, None))
         depth = load_word(builder, thread, Thread.DEPTH)
         capacity = load_word(builder, thread, Thread.CAPACITY)
@@ -1124,8 +1141,7 @@ class _Builder:
         return builder.load(node, typ=WORD), builder.load(inside, typ=WORD)
 
     def _emit_native_leave(self) -> ir.Function:
-        """Emit ``void native_leave(UfuncSlot *slot, Thread *thread, word begin,
-        word elements)``.
+        """Emit ``void native_leave(UfuncSlot *, Thread *, word begin, word elements)``.
 
         Pop the frame and book the call on the slot, atomically: other threads may be in
         the same loop. Without a thread block it is booked without a caller.
@@ -1147,7 +1163,7 @@ class _Builder:
         child = emit.variable(builder, WORD, "child")
         builder.store(const(NO_NODE), parent)
         builder.store(const(0), child)
-        with builder.if_then(builder.not_(_is_null(builder, thread))):
+        with builder.if_then(builder.not_(emit.is_null(builder, thread))):
             depth = self._own_level(builder, thread, slot)
             emit.store_word(builder, thread, Thread.DEPTH, depth)
             frame = self._frame(builder, thread, depth)
@@ -1219,7 +1235,7 @@ class _Builder:
         done = builder.append_basic_block("edge.found")
         with builder.if_then(builder.icmp_signed("==", key, const(0))):
             builder.branch(done)
-        with _count(builder, const(EDGE_ROWS - 1)) as number:
+        with emit.count(builder, const(EDGE_ROWS - 1)) as number:
             here = builder.add(
                 builder.mul(number, const(EDGE_WORDS)), const(UfuncField.EDGES)
             )
@@ -1236,8 +1252,7 @@ class _Builder:
         return builder.load(row, typ=WORD)
 
     def _emit_ufunc_loop(self) -> None:
-        """Emit ``void ufunc_loop(char **args, npy_intp *dims, npy_intp *steps,
-        void *data)``.
+        """Emit ``void ufunc_loop(char **, npy_intp *dims, npy_intp *, void *data)``.
 
         Stands in for a loop of a ufunc; ``data`` is its UfuncSlot. The first dimension
         is the number of elements, or of outer iterations for a generalized ufunc.
@@ -1263,18 +1278,18 @@ class _Builder:
         Ends the epoch and books the time of every open frame, top down, without
         counting the call: it is "in flight". Returns the time.
         """
-        function, builder = self._function("stop", ir.FunctionType(WORD, ()))
+        _, builder = self._function("stop", ir.FunctionType(WORD, ()))
         now = self.clock(builder)
         epoch = load_word(builder, self.state, State.EPOCH)
         table = load_pointer(builder, self.state, State.TABLE)
         size = builder.add(load_word(builder, table, 0), const(1))
-        with _count(builder, size) as position:
+        with emit.count(builder, size) as position:
             pair = _pair(builder, table, position)
             used = builder.icmp_unsigned("!=", load_word(builder, pair, 0), const(0))
             with builder.if_then(used):
                 thread = load_pointer(builder, pair, 1)
                 depth = load_word(builder, thread, Thread.DEPTH)
-                with _count(builder, depth) as step:
+                with emit.count(builder, depth) as step:
                     level = builder.sub(builder.sub(depth, const(1)), step)
                     frame = self._frame(builder, thread, level)
                     current = builder.icmp_signed(
@@ -1339,10 +1354,10 @@ class _Builder:
 
     def _emit_register_thread(self) -> None:
         """Emit ``word register_thread(void)``: this thread's root, made if needed."""
-        function, builder = self._function("register_thread", ir.FunctionType(WORD, ()))
+        _, builder = self._function("register_thread", ir.FunctionType(WORD, ()))
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, _is_null(builder, thread)):
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
             builder.ret(const(NO_NODE))
         builder.ret(builder.call(self.root_node, (thread,)))
 
@@ -1364,10 +1379,6 @@ class _Builder:
 
 def _word(offset_bytes: int) -> int:
     return offset_bytes // WORD_BYTES
-
-
-def _is_null(builder: ir.IRBuilder, pointer: ir.Value) -> Any:
-    return builder.icmp_unsigned("==", pointer, ir.Constant(PTR, None))
 
 
 def hash_pointer(pointer: int) -> int:
@@ -1436,22 +1447,3 @@ def _probe(
     # Nothing follows an endless loop, but builders want a block to stand in.
     builder.position_at_end(builder.append_basic_block("probe.never"))
     builder.unreachable()
-
-
-@contextmanager
-def _count(builder: ir.IRBuilder, limit: ir.Value) -> Iterator[ir.Value]:
-    """Emit a loop over ``0 .. limit - 1``."""
-    before = builder.block
-    head = builder.append_basic_block("count")
-    body = builder.append_basic_block("count.body")
-    end = builder.append_basic_block("count.end")
-    builder.branch(head)
-    builder.position_at_end(head)
-    number = builder.phi(WORD, "number")
-    number.add_incoming(const(0), before)
-    builder.cbranch(builder.icmp_signed("<", number, limit), body, end)
-    builder.position_at_end(body)
-    yield number
-    number.add_incoming(builder.add(number, const(1)), builder.block)
-    builder.branch(head)
-    builder.position_at_end(end)
