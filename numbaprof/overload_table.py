@@ -156,7 +156,7 @@ def label_overload(
 
 
 def shorten_signature(overload: OverloadStats) -> str:
-    """Write a long signature with equal neighbours counted: ``(6 × float64[::1])``.
+    """Write a long signature with equal neighbours counted: ``(6×float64[::1])``.
 
     A short one is returned as it is, and so is one that is not the list of the argument
     types alone: it has a number to be told from another.
@@ -168,7 +168,7 @@ def shorten_signature(overload: OverloadStats) -> str:
     parts: list[str] = []
     for text, run in groupby(texts):
         count = len(list(run))
-        parts += [f"{count} × {text}"] if count >= SHORTENED_RUN else [text] * count
+        parts += [f"{count}×{text}"] if count >= SHORTENED_RUN else [text] * count
     return f"({', '.join(parts)})"
 
 

@@ -19,7 +19,7 @@ from numbaprof.overload_table import (
     order_overloads,
     shorten_signature,
 )
-from numbaprof.why import source_of
+from numbaprof.why import eager_functions, source_of
 from numbaprof.wording import (
     format_count,
     format_duration,
@@ -28,10 +28,15 @@ from numbaprof.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from numbaprof.analysis import Finding, SiteTotals, Summary
-    from numbaprof.model import Environment, ProfileResult
+    from numbaprof.model import (
+        Environment,
+        FunctionId,
+        OverloadStats,
+        ProfileResult,
+    )
 
 __all__ = [
     "LOSSES",
@@ -57,6 +62,12 @@ FINDINGS_PER_SLUG = 4
 
 SITES_SHOWN = 6
 """Call sites and never-called overloads listed; the others are summed."""
+
+SITE_SHARE = 0.01
+"""Of the time spent on compiling and loading; a site that took less is summed too."""
+
+NAMES_SHOWN = 6
+"""Functions named whose overloads are all listed in their decorators."""
 
 LOSSES: dict[str, str] = {
     "in-flight-calls": "still running when the profile ended, in no figure",
@@ -296,7 +307,9 @@ def _render_sites(summary: Summary, width: int) -> list[Line]:
     for total in summary.by_site:
         by_module[total.module, total.at_import].append(total)
     rows = []
-    for module in summary.by_module[:SITES_SHOWN]:
+    least_ns = SITE_SHARE * summary.compiles.total_ns
+    modules, other_modules = _take_sites(summary.by_module, least_ns)
+    for module in modules:
         label = module.module or "an unknown place"
         if module.at_import:
             label = f"import of {label}"
@@ -307,15 +320,25 @@ def _render_sites(summary: Summary, width: int) -> list[Line]:
         rows.append(Row(((time, ""), (count, ""), (label, "name")), only_place))
         if only_place:
             continue
-        for site in sites[:SITES_SHOWN]:
+        shown, others = _take_sites(sites, least_ns)
+        for site in shown:
             time = format_duration(site.total_ns)
             count = format_count(site.events)
             cells = ((time, "dim"), (count, "dim"), (_place(site), "dim"))
             rows.append(Row(cells, indent=2))
-        rows += _more_sites(sites[SITES_SHOWN:], "lines", indent=2)
-    rows += _more_sites(summary.by_module[SITES_SHOWN:], "modules", indent=0)
+        rows += _more_sites(others, "line", indent=2)
+    rows += _more_sites(other_modules, "module", indent=0)
     columns = [Column("time"), Column("overloads"), Column("caused by", "<")]
     return tabulate(columns, rows, width)
+
+
+def _take_sites(
+    totals: Sequence[SiteTotals], least_ns: float
+) -> tuple[list[SiteTotals], list[SiteTotals]]:
+    """Split sites, the dearest first, into those listed and those summed."""
+    dear = [total for total in totals if total.total_ns >= least_ns]
+    count = max(1, min(len(dear), SITES_SHOWN))
+    return list(totals[:count]), list(totals[count:])
 
 
 def _place(total: SiteTotals) -> str:
@@ -329,7 +352,7 @@ def _more_sites(totals: Sequence[SiteTotals], noun: str, *, indent: int) -> list
         return []
     time = format_duration(sum(total.total_ns for total in totals))
     count = format_count(sum(total.events for total in totals))
-    text = f"… and {format_count(len(totals))} more {noun}"
+    text = f"… and {plural(len(totals), f'more {noun}')}"
     return [Row(((time, "dim"), (count, "dim"), (text, "dim")), indent=indent)]
 
 
@@ -343,13 +366,20 @@ def _render_never_called(
         for index in summary.never_called
     }
     ranked = sorted(costs, key=lambda index: -costs[index])
+    least_ns = SITE_SHARE * summary.compiles.total_ns
+    n_dear = sum(cost_ns >= least_ns for cost_ns in costs.values())
+    if not n_dear:
+        count = plural(len(costs), "overload")
+        time = format_duration(sum(costs.values()))
+        return paragraph(f"{count} made and never called from Python: {time}.", width)
+    n_shown = min(n_dear, SITES_SHOWN)
     rows = []
-    for index in ranked[:SITES_SHOWN]:
+    for index in ranked[:n_shown]:
         overload = result.overloads[index]
         label = label_overload(overload, names[overload.function])
         time = format_duration(costs[index])
         rows.append(Row(((time, ""), (label, "name")), locate(overload.function)))
-    more = ranked[SITES_SHOWN:]
+    more = ranked[n_shown:]
     if more:
         time = format_duration(sum(costs[index] for index in more))
         rows.append(Row(((time, "dim"), (f"… and {len(more)} more", "dim"))))
@@ -373,6 +403,13 @@ def render_reasons(
     lines: list[Line] = []
     n_lines = 0
     groups = [sorted(group) for group in by_source.values() if len(group) > 1]
+    eager = eager_functions(result)
+    listed = [
+        group
+        for group in groups
+        if all(_is_listed(result.overloads[index], eager) for index in group)
+    ]
+    groups = [group for group in groups if group not in listed]
     for position, group in enumerate(groups):
         if n_lines >= top:
             left = len(groups) - position
@@ -396,7 +433,24 @@ def render_reasons(
             left = len(group) - REASONS_PER_FUNCTION
             text = f"… and {format_count(left)} more; p.stats lists them all"
             lines += paragraph(text, width, style="dim", indent=2)
+    if listed:
+        functions = [result.overloads[group[0]].function for group in listed]
+        lines += paragraph(_describe_listed(functions), width, style="dim")
     return lines
+
+
+def _is_listed(overload: OverloadStats, eager: Container[FunctionId]) -> bool:
+    """Tell whether an overload exists because the decorator lists its signature."""
+    return overload.origin == "eager" or overload.function in eager
+
+
+def _describe_listed(functions: Sequence[FunctionId]) -> str:
+    count = plural(len(functions), "function")
+    has = "has its" if len(functions) == 1 else "have their"
+    names = ", ".join(function.qualname for function in functions[:NAMES_SHOWN])
+    if len(functions) > NAMES_SHOWN:
+        names += f" and {format_count(len(functions) - NAMES_SHOWN)} more"
+    return f"{count} {has} signatures listed in the decorator: {names}."
 
 
 def _render_pairs(pairs: list[tuple[str, str]], width: int) -> list[Line]:

@@ -442,7 +442,11 @@ def test_dispatch_advice_names_slow_arguments():
         ),
         ({"kind": "method"}, {}, "call it more often per process"),
         ({"kind": "object mode"}, {}, "call it more often per process"),
-        ({"args": (make_arg(kind="jitclass"),)}, {}, "call it more often"),
+        (
+            {"args": (make_arg(kind="jitclass", name="box"),)},
+            {},
+            "call it more often per process, it cannot be cached: the type of `box` is",
+        ),
     ],
 )
 def test_caching_is_advised_only_where_it_can_hit(overload, info, advice):

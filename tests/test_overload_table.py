@@ -87,7 +87,7 @@ def test_dearest_to_make_comes_first_among_those_without_time():
         ((array(),) * 4, "(float64[::1], float64[::1], float64[::1], float64[::1])"),
         (
             (*(array(),) * 5, scalar(), scalar(), *(array(ndim=2),) * 3),
-            "(5 × float64[::1], int64, int64, 3 × float64[:, ::1])",
+            "(5×float64[::1], int64, int64, 3×float64[:, ::1])",
         ),
     ],
 )

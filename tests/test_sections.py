@@ -244,6 +244,29 @@ def test_never_called_overloads_are_listed_with_their_cost():
     assert lines[-1] == "6.00 ms  … and 3 more"
 
 
+def test_sites_that_cost_little_are_summed():
+    """Below a hundredth of the whole, a line of its own is not worth reading."""
+    events = (
+        make_event("a", inclusive_ns=SECOND, trigger=make_site(1)),
+        *(make_event(trigger=make_site(n), inclusive_ns=100) for n in (2, 3)),
+        make_event("b", inclusive_ns=100, trigger=make_site(module="other")),
+    )
+    lines = compiling_of(make_result(events=events)).splitlines()
+    assert [line.split("  ")[-1].strip() for line in lines[3:]] == [
+        "__main__",
+        "script.py:1 in main",
+        "… and 2 more lines",
+        "… and 1 more module",
+    ]
+
+
+def test_never_called_overloads_that_cost_little_are_summed():
+    """Many cheap ones are one sentence."""
+    overloads = [make_overload(f"f{i}", calls=0, compile_ns=1000) for i in range(3)]
+    text = compiling_of(make_result(*overloads, events=(make_event(),)))
+    assert text.endswith("3 overloads made and never called from Python: 3.00 µs.")
+
+
 def reasons_of(result, **changes):
     """Render the section that explains overloads."""
     options = {"sort": "total", "top": 20, "only": (), "width": 100} | changes
@@ -262,6 +285,22 @@ def test_reasons_are_given_where_there_is_more_than_one_overload():
         "  (float64[:, ::1])  first call",
         "  (float64[::1, :])  compiled again because of `x`: layout C to F",
     ]
+
+
+def test_functions_with_listed_signatures_are_only_named():
+    """Why each of the overloads exists is in the decorator."""
+    listed = [
+        make_overload(f"f{i}", args=(array(ndim=n),), origin="eager")
+        for i in range(8)
+        for n in (1, 2)
+    ]
+    assert reasons_of(make_result(*listed)) == (
+        "8 functions have their signatures listed in the decorator: f0, f1, f2, f3, "
+        "f4, f5 and 2 more."
+    )
+    assert reasons_of(make_result(*listed[:2])) == (
+        "1 function has its signatures listed in the decorator: f0."
+    )
 
 
 def test_closures_are_explained_together():

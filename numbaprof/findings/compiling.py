@@ -110,12 +110,21 @@ def _advise_caching(info: DispatcherInfo | None, judged: list[OverloadStats]) ->
             "a closure over compiled functions never hits the cache"
         )
     if any(
-        is_generated(overload.function)
-        or overload.kind in NEVER_CACHED_KINDS
-        or any(arg.kind in NEVER_CACHED_ARGS for arg in overload.args)
+        is_generated(overload.function) or overload.kind in NEVER_CACHED_KINDS
         for overload in judged
     ):
         return "call it more often per process, it cannot be cached"
+    new_types = [
+        f"`{arg.name}`" if arg.name else "an argument"
+        for overload in judged
+        for arg in overload.args
+        if arg.kind in NEVER_CACHED_ARGS
+    ]
+    if new_types:
+        return (
+            "call it more often per process, it cannot be cached: the type of "
+            f"{new_types[0]} is a new one in each"
+        )
     return "cache=True keeps the machine code between runs"
 
 
