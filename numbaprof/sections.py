@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOSSES",
+    "describe_remainders",
     "render_breakdown",
     "render_compiling",
     "render_details",
@@ -211,12 +212,13 @@ def render_breakdown(summary: Summary, width: int) -> list[Line]:
     rows.append(Row((("wall time", "total"), (wall, "total"), ("", ""), ("", ""))))
     columns = [Column("", "<"), Column(""), Column(""), Column("", "<")]
     lines = tabulate(columns, rows, width, header=False)
-    for text in _describe_remainders(summary):
+    for text in describe_remainders(summary):
         lines += paragraph(text, width, style="dim")
     return lines
 
 
-def _describe_remainders(summary: Summary) -> list[str]:
+def describe_remainders(summary: Summary) -> list[str]:
+    """Say what the breakdown of the wall time leaves open, one sentence each."""
     lines = []
     if summary.objmode_ns:
         lines.append(
