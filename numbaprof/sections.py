@@ -436,8 +436,8 @@ def render_reasons(
             text = f"… and {format_count(left)} more; p.stats lists them all"
             lines += paragraph(text, width, style="dim", indent=2)
     if listed:
-        functions = [result.overloads[group[0]].function for group in listed]
-        lines += paragraph(_describe_listed(functions), width, style="dim")
+        firsts = [result.overloads[group[0]].function for group in listed]
+        lines += paragraph(_describe_listed(firsts), width, style="dim")
     return lines
 
 
