@@ -44,7 +44,14 @@ if TYPE_CHECKING:
     from numbaprof.analysis import Summary
     from numbaprof.model import ProfileResult
 
-__all__ = ["SORT_NAMES", "ReportOptions", "render", "render_html_table", "write"]
+__all__ = [
+    "SORT_NAMES",
+    "ReportOptions",
+    "render",
+    "render_html_table",
+    "state_lead",
+    "write",
+]
 
 SORT_NAMES = tuple(SORT_KEYS)
 """Orders that the table of overloads can have."""
@@ -190,7 +197,9 @@ def render_html_table(result: ProfileResult) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rows
     )
-    lead = "".join(f"<p><b>{escape(text)}</b></p>" for text in _lead(result, summary))
+    lead = "".join(
+        f"<p><b>{escape(text)}</b></p>" for text in state_lead(result, summary)
+    )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div>{lead}{table if rows else ''}</div>"
 
@@ -198,7 +207,7 @@ def render_html_table(result: ProfileResult) -> str:
 # -- assembling ------------------------------------------------------------------------
 
 
-def _lead(result: ProfileResult, summary: Summary) -> list[str]:
+def state_lead(result: ProfileResult, summary: Summary) -> list[str]:
     """Write the first lines: that jit is off, if it is, and the verdict."""
     disabled = any(run.environment.jit_disabled for run in result.processes)
     return [*([JIT_DISABLED] if disabled else []), state_verdict(result, summary)]
@@ -208,7 +217,7 @@ def _build(result: ProfileResult, options: ReportOptions, width: int) -> list[Li
     summary = summarize(result)
     sort, top, only = options.sort, options.top, options.patterns
     lines: list[Line] = []
-    for text in _lead(result, summary):
+    for text in state_lead(result, summary):
         lines += paragraph(text, width, style="verdict")
     lines += [(), *render_header(result, width)]
     lines += _section("Where the time went", render_breakdown(summary, width), width)
