@@ -373,7 +373,9 @@ def _render_never_called(
     if not n_dear:
         count = plural(len(costs), "overload")
         time = format_duration(sum(costs.values()))
-        return paragraph(f"{count} made and never called from Python: {time}.", width)
+        return [
+            *paragraph(f"{count} made and never called from Python: {time}.", width)
+        ]
     n_shown = min(n_dear, SITES_SHOWN)
     rows = []
     for index in ranked[:n_shown]:
