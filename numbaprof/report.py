@@ -69,7 +69,7 @@ JIT_DISABLED = "jit is disabled, numbers are for interpreted Python"
 class ReportOptions:
     """What a report shows."""
 
-    sort: str = "total"
+    sort: str = "cost"
     """Order of the overloads, one of :data:`SORT_NAMES`."""
     top: int = 20
     """Overloads, reasons and findings listed; the others are summed."""

@@ -45,6 +45,7 @@ def many(number):
 @pytest.mark.parametrize(
     ("sort", "first"),
     [
+        ("cost", "e"),
         ("total", "b"),
         ("self", "c"),
         ("calls", "a"),
@@ -64,6 +65,7 @@ def test_order_follows_the_sort_key(sort, first):
         make_overload("a", calls=9, mean_ns=10, compile_ns=500),
         make_overload("b", calls=1, mean_ns=900, exclusive_ns=1, compile_ns=2),
         make_overload("c", calls=2, mean_ns=300, compile_ns=1, errors=1),
+        make_overload("e", mean_ns=400, compile_ns=9, compile_self_ns=400),
     )
     best = order_overloads(result, sort)[0][0]
     assert result.overloads[best].function.qualname == first
@@ -106,6 +108,7 @@ def test_numbered_signature_is_never_shortened():
 def test_every_order_is_tested():
     """The keys are those that the report offers."""
     assert set(SORT_KEYS) == {
+        "cost",
         "total",
         "self",
         "calls",

@@ -282,7 +282,7 @@ def test_report_can_be_sorted(sort):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sort": "speed"}, "cannot sort by 'speed', only by total, self"),
+        ({"sort": "speed"}, "cannot sort by 'speed', only by cost, total"),
         ({"top": 0}, "top is 0, it must be at least 1"),
         ({"width": 20}, "width is 20, it must be at least 60"),
     ],
