@@ -21,6 +21,7 @@ from numbaprof.errors import (
 from numbaprof.version import __version__
 
 if TYPE_CHECKING:
+    from numbaprof.html import plot
     from numbaprof.merging import merge
     from numbaprof.model import ProfileResult
     from numbaprof.recorder import start, stop
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "load",
     "merge",
+    "plot",
     "profile",
     "start",
     "stop",
@@ -50,6 +52,7 @@ _HOMES = {
     "ProfileResult": "numbaprof.model",
     "load": "numbaprof.store",
     "merge": "numbaprof.merging",
+    "plot": "numbaprof.html",
     "profile": "numbaprof.session",
     "start": "numbaprof.recorder",
     "stop": "numbaprof.recorder",
@@ -70,3 +73,10 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Return the public names."""
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Provide ``%numbaprof``; called by ``%load_ext numbaprof``."""
+    from numbaprof import ipython_ext
+
+    ipython_ext.load(shell)

@@ -1,4 +1,4 @@
-"""The command line: ``numbaprof run``, ``report`` and ``merge``.
+"""The command line: ``numbaprof run``, ``report``, ``merge`` and ``html``.
 
 What the profiled program prints stays on stdout; whatever ``run`` has to say goes to
 stderr. ``report`` is asked for its text, so there it goes to stdout.
@@ -41,6 +41,7 @@ examples:
   numbaprof run -o profile.json -m package.module
   numbaprof report profile.json --sort compile --only mykernel
   numbaprof merge worker-*.json -o all.json
+  numbaprof html profile.json -o profile.html
 
 `numbaprof COMMAND --help` explains a command."""
 
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     takes_value = _add_run(commands)
     _add_report(commands)
     _add_merge(commands)
+    _add_html(commands)
 
     program: list[str] = []
     if arguments[:1] == ["run"]:
@@ -105,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Not within the `try`: what the program raises is not ours to catch.
         return _run(given, program, commands.choices["run"])
     try:
-        return _report(given) if given.command == "report" else _merge(given)
+        actions = {"report": _report, "merge": _merge, "html": _html}
+        return actions[given.command](given)
     except OptionError as error:
         return _fail(str(error), USAGE)
     except NumbaprofError as error:
@@ -272,7 +275,7 @@ def _run(
     return 0
 
 
-# -- report and merge ------------------------------------------------------------------
+# -- saved profiles --------------------------------------------------------------------
 
 
 def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -305,6 +308,21 @@ def _add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
 
 
+def _add_html(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "html",
+        help="make a page of a saved profile",
+        description="Write one HTML file that shows a saved profile in a browser: the "
+        "calling contexts, the overloads, the compilations over time. It needs no "
+        "network and nothing beside it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="made by `numbaprof run -o`")
+    parser.add_argument(
+        "-o", dest="output", metavar="OUT", required=True, help="file for the page"
+    )
+
+
 def _report_options(given: argparse.Namespace) -> ReportOptions:
     return ReportOptions(sort=given.sort, top=given.top, only=tuple(given.only))
 
@@ -328,4 +346,11 @@ def _merge(given: argparse.Namespace) -> int:
     saved = store.save_or_rescue(total, given.output)
     if saved.problem:
         return _fail(f"{saved.problem}; it was saved in {saved.path} instead", FAILURE)
+    return 0
+
+
+def _html(given: argparse.Namespace) -> int:
+    from numbaprof.html import to_html
+
+    to_html(store.load(given.file), given.output)
     return 0

@@ -430,13 +430,26 @@ class ProfileResult:
 
         store.save(self, path)
 
+    def to_html(self, path: str | PathLike[str] | None = None) -> str:
+        """Render as one HTML document; see :func:`numbaprof.html.to_html`."""
+        from numbaprof import html
+
+        return html.to_html(self, path)
+
     def check(self) -> None:
         """Raise if figures contradict each other; see :func:`numbaprof.check.check`."""
         from numbaprof import check
 
         check.check(self)
 
-    def _repr_html_(self) -> str:
-        from numbaprof import report
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> dict[str, str]:
+        from numbaprof import html
 
-        return report.render_html_table(self)
+        return html.mimebundle(self)
+
+    def _repr_html_(self) -> str:
+        from numbaprof import html
+
+        return html.mimebundle(self)["text/html"]

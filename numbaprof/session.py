@@ -814,6 +814,10 @@ class profile:  # used like a function, as contextlib.suppress is
         """Write the profile as JSON."""
         self.result.save(path)
 
+    def to_html(self, path: str | PathLike[str] | None = None) -> str:
+        """Render as one HTML document, and write it to ``path`` if given."""
+        return self.result.to_html(path)
+
     def __str__(self) -> str:
         return repr(self) if self._result is None else self.report()
 
@@ -825,8 +829,15 @@ class profile:  # used like a function, as contextlib.suppress is
             state = f"{len(self._result.overloads)} overloads"
         return f"<numbaprof.profile{target}, {state}>"
 
-    def _repr_html_(self) -> str:
-        return self.result._repr_html_()
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> dict[str, str]:
+        if self._result is None:
+            return {"text/plain": repr(self)}
+        return self._result._repr_mimebundle_(include, exclude)
+
+    def _repr_html_(self) -> str | None:
+        return None if self._result is None else self._result._repr_html_()
 
 
 def _options(given: dict[str, Any]) -> SessionOptions:

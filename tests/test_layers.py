@@ -23,16 +23,23 @@ ROOMS = {
     "outputs": {
         "analysis",
         "check",
+        "compile_tree",
         "findings",
         "frames",
+        "html",
+        "icicle",
         "layout",
         "merging",
         "overload_table",
+        "page",
+        "page_data",
+        "pruning",
         "report",
         "schema",
         "sections",
         "store",
         "summary",
+        "svg",
         "why",
         "wording",
     },
@@ -42,6 +49,7 @@ ROOMS = {
         "bootstrap",
         "children",
         "cli",
+        "ipython_ext",
         "program",
         "progress",
         "recorder",
@@ -62,12 +70,12 @@ THIRD_PARTY = {
     "instruments": {"numpy"},
     "session": {"numpy"},
     "outputs": {"numpy", "pandas", "rich"},
-    "edges": {"numpy", "rich"},
+    "edges": {"numpy", "rich", "IPython"},
 }
 # ProfileResult's properties hand on to the outputs: the only imports that go upward.
 DELEGATES = {("model", "outputs")}
 # Imported by the functions that need them, because `import numbaprof` must stay cheap.
-LAZY = {"pandas", "rich"}
+LAZY = {"pandas", "rich", "IPython"}
 
 
 @dataclass(frozen=True)
