@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd  # before a test looks: its imports add to sys.meta_path
 from running import Run, Runner
 
 from numbaprof.analysis import display_names
@@ -205,8 +206,12 @@ def assert_sound(result: ProfileResult) -> None:
     for number in range(len(result.processes)):
         assert_time_fits(result, number)
     assert result.report().splitlines()
-    assert len(result.stats) == len(result.overloads)
-    assert len(result.compiles) == len(result.compile_events)
+    for frame, parts in (
+        (result.stats, result.overloads),
+        (result.compiles, result.compile_events),
+    ):
+        assert isinstance(frame, pd.DataFrame)
+        assert len(frame) == len(parts)
 
 
 def assert_time_fits(result: ProfileResult, number: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from harness import Case, CaseRunner
 
@@ -80,6 +82,7 @@ def test_functions_that_share_a_name_are_told_apart(cases: CaseRunner) -> None:
     assert case.totals["use_and_forget.<locals>.forgotten"] == 6
 
 
+@pytest.mark.slow
 def test_changed_source_is_compiled_again_and_then_loaded(cases: CaseRunner) -> None:
     """The cache is for the file as it was: a change misses, a third run hits."""
     source = (

@@ -88,7 +88,7 @@ def test_case_05_dict_helpers_are_one_collapsed_group(cases: CaseRunner) -> None
     assert len(internal) > 10
     assert sum(overload.compile_ns or 0 for overload in internal) > 0
     report = case.result.report()
-    assert f"Numba's own helpers ({len(internal)})" in report
+    assert report.count("Numba's own helpers (") == 1
     assert not any(overload.function.qualname in report for overload in internal)
 
 
@@ -143,6 +143,7 @@ def test_case_48_the_import_that_compiled_them_is_named(cases: CaseRunner) -> No
     assert f"import of {module}" in message.replace("module ", "").replace("`", "")
 
 
+@pytest.mark.slow
 def test_every_kind_of_argument_has_its_overload(cases: CaseRunner) -> None:
     """Stars, tuples, records, strings, functions, None: exact counts for each."""
     case = cases.similar("argument_kinds")
