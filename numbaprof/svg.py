@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from numbaprof.analysis import summarize
 from numbaprof.icicle import KINDS, Box, build
 from numbaprof.report import state_lead
-from numbaprof.wording import format_count, format_duration, format_share
+from numbaprof.wording import format_duration, format_share, plural
 
 if TYPE_CHECKING:
     from numbaprof.model import ProfileResult
@@ -88,7 +88,7 @@ def _draw(box: Box, kind: str, left: float, width: float, row: int, whole: Box) 
     top = TOP + row * ROW
     duration_ns = box.dispatch_ns if kind == "dispatch" else box.inclusive_ns
     label = f"dispatch of {box.name}" if kind == "dispatch" else box.name
-    calls = "" if box.calls is None else f", {format_count(box.calls)} calls"
+    calls = "" if box.calls is None else f", {plural(box.calls, 'call')}"
     tip = (
         f"{label}: {format_duration(duration_ns)}, "
         f"{format_share(duration_ns, whole.inclusive_ns)}{calls}"

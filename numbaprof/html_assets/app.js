@@ -178,6 +178,9 @@ class Chart {
       const text = fit(brief, columns);
       if (text) draw("text", { x: box.x + 5, y: box.y + 14 }, group).textContent = text;
     }
+    // What is below does not jump up when a zoom has fewer rows.
+    this.tallest = Math.max(this.tallest || 0, Math.min(height, 12 * ROW));
+    this.host.style.minHeight = `${this.tallest}px`;
     this.host.classList.toggle("sifted", sifted);
     this.host.replaceChildren(svg);
     this.measure(svg);
@@ -545,10 +548,10 @@ const table = (() => {
     ["total", "total", "Time inside, with what it called"],
     ["self", "self", "Total without the overloads and compilations inside", !same],
     ["mean", "mean", "Total per call"],
-    ["min", "min", "Shortest call", true, "lesser"],
-    ["p50", "p50", "Median, accurate to a factor of 2", true, "lesser"],
-    ["p99", "p99", "99th percentile, accurate to a factor of 2", true, "lesser"],
-    ["max", "max", "Longest call", true, "lesser"],
+    ["min", "min", "Shortest call", some("min"), "lesser"],
+    ["p50", "p50", "Median, accurate to a factor of 2", some("p50"), "lesser"],
+    ["p99", "p99", "99th percentile, accurate to a factor of 2", some("p50"), "lesser"],
+    ["max", "max", "Longest call", some("max"), "lesser"],
     ["dispatch", "dispatch", "Finding the overload, over all calls"],
     ["compile", "compile", "Compiling it, without the functions compiled for it"],
     ["cache_load", "load", "Loading it from the cache", some("cache_load")],
