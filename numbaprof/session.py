@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 from numbaprof import environment
 from numbaprof.errors import (
     ActiveSessionError,
+    AttachError,
     NumbaprofWarning,
     OptionError,
     SessionStateError,
     TargetError,
+    UnsupportedError,
 )
 from numbaprof.model import (
     BackendInfo,
@@ -120,6 +122,7 @@ class Session:
         self._start_ns = 0
         self._label = self.options.label
         self._threads: dict[int, str] = {}
+        self._compile_reason = ""
         self._state = "new"
         self.result: ProfileResult | None = None
         """What was measured, once the session has stopped."""
@@ -216,7 +219,11 @@ class Session:
         self._started = environment.now_text()
         self._threads = _thread_names()
         dispatch.start()
-        compiles.start()
+        try:
+            compiles.start()
+        except (AttachError, UnsupportedError) as error:
+            self._compile_reason = str(error)
+            _warn_no_compile_events(self._compile_reason)
         if shared.engine is not None:
             # Last, so that the time spent attaching is not the program's.
             shared.engine.start(shared.ns_per_tick)
@@ -381,7 +388,11 @@ class Session:
 
         shared, dispatch, _ = self._parts()
         disabled = numba_api.jit_is_disabled()
-        backends = (dispatch.backend, BackendInfo("compile events", "numba.core.event"))
+        source = "none" if self._compile_reason else "numba.core.event"
+        backends = (
+            dispatch.backend,
+            BackendInfo("compile events", source, self._compile_reason),
+        )
         return Environment(
             python=environment.python_text(),
             numba=numba_api.version(),
@@ -431,8 +442,16 @@ def _warn_no_engine(reason: str) -> None:
     warnings.warn(
         NumbaprofWarning(
             "no-engine",
-            f"calls and times of overloads cannot be measured here: {reason}; "
-            "compile events still are",
+            f"calls and times of overloads cannot be measured here: {reason}",
+        ),
+        stacklevel=_stacklevel(),
+    )
+
+
+def _warn_no_compile_events(reason: str) -> None:
+    warnings.warn(
+        NumbaprofWarning(
+            "no-compile-events", f"compilations cannot be recorded here: {reason}"
         ),
         stacklevel=_stacklevel(),
     )
