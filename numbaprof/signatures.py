@@ -339,10 +339,21 @@ def key_kind(cls: type) -> KeyKind:
 # -- keys and descriptions -------------------------------------------------------------
 
 
-def argument_key(value: object) -> Hashable:
-    """Return a key under which a value has one description at every level.
+def argument_key(value: object, level: Level = Level.SHAPE) -> Hashable:
+    """Return a key under which values have one description at a level.
 
-    It names classes by address, so whoever keeps a key must keep the class.
+    Parameters
+    ----------
+    value : object
+        Anything; none of its code is run and no reference to it is kept.
+    level : Level
+        SHAPE, NDIM or TYPE.
+
+    Returns
+    -------
+    hashable
+        It names classes by address, those of the first elements of a tuple too, so
+        whoever keeps a key must keep the classes.
 
     Notes
     -----
@@ -351,13 +362,17 @@ def argument_key(value: object) -> Hashable:
     microseconds for what :func:`key_kind` calls "described".
     """
     cls = type(value)
+    if level is Level.TYPE:
+        return id(cls)
     if cls is np.ndarray:
-        return (_dtype(value), _shape(value), _flags(value) & FLAG_BITS)
+        shape = _shape(value)
+        size = shape if level is Level.SHAPE else len(shape)
+        return (_dtype(value), size, _flags(value) & FLAG_BITS)
     if cls is tuple:
         items: tuple[object, ...] = value  # type: ignore[assignment]
         return (len(items), *(id(type(item)) for item in items[:TUPLE_ITEMS]))
     if key_kind(cls) == "described":
-        return describe("", value)
+        return coarsen((describe("", value),), level)
     return id(cls)
 
 

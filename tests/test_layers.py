@@ -16,9 +16,16 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "numbaprof"
 
 ROOMS = {
-    "vocabulary": {"errors", "environment", "model", "signatures", "version"},
+    "vocabulary": {
+        "errors",
+        "environment",
+        "model",
+        "rowbook",
+        "signatures",
+        "version",
+    },
     "native": {"native"},
-    "instruments": {"dispatch_hook", "compile_events"},
+    "instruments": {"dispatch_hook", "compile_events", "cprofile_bridge"},
     "session": {"session", "sigterm", "tree"},
     "outputs": {
         "analysis",
