@@ -1,4 +1,4 @@
-"""Counts and times of real Numba programs, against what the programs are known to do."""
+"""Counts and times of real Numba programs, against what they are known to do."""
 
 from __future__ import annotations
 

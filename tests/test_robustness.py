@@ -1,4 +1,4 @@
-"""Programs that start, stop, fork and die at the worst moment, in processes of their own.
+"""Programs that start, stop, fork and die at the worst moment, each in a process.
 
 Each program prints what it saw; a crash is a signal's exit code with faulthandler's
 stack in what the test shows.
@@ -19,53 +19,13 @@ TIMEOUT_S = 60
 """Only ends what hangs."""
 
 PRELUDE = """
-import faulthandler, gc, os, random, sys, threading, time
+import ctypes, faulthandler, gc, os, random, sys, threading, time
 faulthandler.enable()
 import numpy as np
 from numba import njit, objmode, vectorize
 from numbaprof import profile
 from numbaprof.errors import ActiveSessionError, SessionStateError
 from numbaprof.session import active_session
-
-
-@njit
-def leaf(value):
-    return value + 1
-
-
-@njit(nogil=True)
-def spin(flag):
-    # Until somebody sets flag[1]; says that it has begun in flag[0].
-    flag[0] = 1
-    count = 0
-    while flag[1] == 0:
-        count += 1
-    return count
-
-
-@njit
-def through_python(value):
-    with objmode(result="int64"):
-        result = act(value)
-    return result
-
-
-@njit
-def recurse(number):
-    result = 0
-    if number > 0:
-        with objmode(result="int64"):
-            result = recurse(number - 1)
-    return result + 1
-
-
-@vectorize(["float64(float64)"])
-def twice(value):
-    return 2 * value
-
-
-def act(value):
-    return leaf(value)
 
 
 def calls(result, name):
@@ -88,19 +48,87 @@ def check(result):
 def wait_for(condition):
     while not condition():
         time.sleep(0.001)
+"""
+
+FUNCTIONS = {
+    "leaf": """
+@njit
+def leaf(value):
+    return value + 1
 
 
 leaf(1)
+""",
+    "spin": """
+sleep = ctypes.CDLL(None).usleep
+sleep.argtypes = [ctypes.c_uint]
+sleep.restype = ctypes.c_int
+
+
+@njit(nogil=True)
+def spin(flag):
+    # Until somebody sets flag[1]; says that it has begun in flag[0]. The call of a C
+    # function keeps the compiler from reading the flag only once.
+    flag[0] = 1
+    count = 0
+    while flag[1] == 0:
+        sleep(500)
+        count += 1
+    return count
+
+
+spin(np.array([0, 1]))
+""",
+    "twice": """
+@vectorize(["float64(float64)"])
+def twice(value):
+    return 2 * value
+
+
+
+""",
+    "through_python": """
+@njit
+def through_python(value):
+    with objmode(result="int64"):
+        result = act(value)
+    return result
+
+
+def act(value):
+    return leaf(value)
+
+
 through_python(1)
+""",
+    "recurse": """
+@njit
+def recurse(number):
+    result = 0
+    if number > 0:
+        with objmode(result="int64"):
+            result = recurse(number - 1)
+    return result + 1
+
+
 recurse(2)
-ready = np.array([0, 1])
-spin(ready)
-"""
+""",
+}
+"""What programs call, each with what compiles it; made only where it is named."""
+
+
+def with_prelude(program):
+    """Return a program after the functions it names."""
+    program = textwrap.dedent(program)
+    # Compiled code goes to Python and back to the leaf.
+    named = program + ("leaf" if "through_python" in program else "")
+    sources = [source for name, source in FUNCTIONS.items() if name in named]
+    return PRELUDE + "".join(sources) + program
 
 
 def run(program, *arguments, environment=None):
     """Run a program after the prelude; return what it printed, by line."""
-    source = PRELUDE + textwrap.dedent(program)
+    source = with_prelude(program)
     done = subprocess.run(
         [sys.executable, "-c", source, *map(str, arguments)],
         capture_output=True,
@@ -225,7 +253,7 @@ def test_start_inside_an_objmode_block():
 
 
 def test_second_session_while_a_call_of_the_first_is_inside():
-    """A call that spans two sessions is in flight in the first, absent in the second."""
+    """A call over two sessions is in flight in the first, absent in the second."""
     output = run(
         """
         results = []
@@ -440,7 +468,7 @@ def test_fork_while_another_thread_is_in_a_kernel():
 @pytest.mark.linux
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_fork_without_reset_changes_nothing_in_the_parent():
-    """A child that knows nothing of profiling runs on, and the parent counts its own."""
+    """A child that knows nothing of profiling runs on; the parent counts its own."""
     output = run(
         FORK
         + textwrap.dedent(
@@ -465,8 +493,7 @@ def test_pool_works_while_profiling(tmp_path, method):
     """A multiprocessing pool gives its results, and the parent counts its own calls."""
     program = tmp_path / "program.py"
     program.write_text(
-        PRELUDE
-        + textwrap.dedent(
+        with_prelude(
             """
             import multiprocessing, warnings
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -474,7 +501,7 @@ def test_pool_works_while_profiling(tmp_path, method):
                 context = multiprocessing.get_context(method)
                 with profile() as p:
                     with context.Pool(2) as pool:
-                        print(pool.map(act, range(4)))
+                        print(pool.map(through_python, range(4)))
                     leaf(1)
                 print(calls(check(p.result), "leaf"))
             if __name__ == "__main__":
@@ -537,106 +564,6 @@ def test_exit_right_after_stopping_with_daemon_threads():
     assert output == ["1"]
 
 
-# -- limits ----------------------------------------------------------------------------
-
-
-def test_deep_recursion_grows_the_stack():
-    """A few hundred levels need more frames than there are at first."""
-    output = run(
-        """
-        with profile() as p:
-            assert recurse(150) == 151
-        print(calls(check(p.result), "recurse"))
-        """
-    )
-    assert output == ["151"]
-
-
-def test_recursion_deeper_than_the_stack_runs_unmeasured():
-    """Beyond the depth limit calls run, and only those within it are counted."""
-    output = run(
-        """
-        from numbaprof.native import trampolines
-        trampolines.MAX_DEPTH = 64
-        with profile() as p:
-            assert recurse(100) == 101
-            assert leaf(1) == 2
-        check(p.result)
-        print(calls(p.result, "recurse"), calls(p.result, "recurse [objmode at line 41]"),
-              calls(p.result, "leaf"))
-        """
-    )
-    (line,) = output
-    recurse, _, leaf = map(int, line.split())
-    assert (recurse, leaf) == (32, 1)
-
-
-SMALL_TREE = """
-from numbaprof.native import engine, trampolines
-trampolines.RESERVED_NODES = 64
-engine.MAX_NODES = 128
-"""
-
-
-def test_contexts_that_do_not_fit_are_counted():
-    """With a full tree every call is in its overload, and the loss is a number."""
-    output = run(
-        SMALL_TREE
-        + textwrap.dedent(
-            """
-            with profile() as p:
-                for _ in range(3):
-                    recurse(40)
-                leaf(1)
-            check(p.result)
-            print(calls(p.result, "recurse"), calls(p.result, "leaf"),
-                  p.result.losses.truncated_contexts > 0)
-            """
-        )
-    )
-    assert output == ["123 1 True"]
-
-
-def test_times_balance_when_contexts_do_not_fit():
-    """The time of calls without a context stays in the tree, where it was spent."""
-    output = run(
-        SMALL_TREE
-        + textwrap.dedent(
-            """
-            with profile() as p:
-                recurse(60)
-            nodes = check(p.result).contexts
-            kinds = {node.kind for node in nodes}
-            parts = sum(n.exclusive_ns + n.dispatch_ns for n in nodes)
-            roots = sum(n.inclusive_ns for n in nodes if n.parent == -1)
-            print(parts == roots, "truncated" in kinds)
-            """
-        )
-    )
-    assert output == ["True True"]
-
-
-def test_thread_that_comes_when_the_tree_is_full():
-    """A thread without room for a root has its calls counted."""
-    output = run(
-        SMALL_TREE
-        + textwrap.dedent(
-            """
-            def work():
-                for _ in range(5):
-                    leaf(1)
-            with profile() as p:
-                recurse(60)
-                thread = threading.Thread(target=work)
-                thread.start()
-                thread.join()
-            print(calls(check(p.result), "leaf"))
-            """
-        )
-    )
-    assert output == ["5"]
-
-
 def test_many_threads_at_once():
     """More threads than the table has room for at first, all alive together."""
     output = run(
@@ -683,158 +610,6 @@ def test_threads_one_after_another_keep_their_names():
         """
     )
     assert output == ["['first']", "['second']"]
-
-
-# -- things that are not as they should be ---------------------------------------------
-
-HONEST = """
-import warnings
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    with profile() as p:
-        assert leaf(3) == 4
-        assert (twice(np.ones(3)) == 2).all()
-p.result.check()
-assert active_session() is None
-environment = p.result.processes[0].environment
-(row,) = [o for o in p.result.overloads if o.function.qualname == "leaf"]
-print([w.message.slug for w in caught])
-print(row.calls, row.dispatch_ns is None)
-print(environment.backends[0].backend, "|", environment.backends[0].reason)
-print(environment.overhead_reason)
-print(environment.clock.name, "|", environment.clock.reason)
-p.report()
-"""
-
-
-def test_wrong_offset_of_m_self_falls_back():
-    """With m_self elsewhere nothing is patched, and the reason is given."""
-    output = run(
-        """
-        from numbaprof.errors import UnsupportedError
-        from numbaprof.native import cpython_api
-        def lost():
-            raise UnsupportedError("m_self is nowhere")
-        cpython_api.find_method_self = lost
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[0] == "['no-engine']"
-    assert output[1] == "None True"
-    assert output[2] == "none | m_self is nowhere"
-
-
-def test_wrong_offset_of_tp_call_falls_back():
-    """With tp_call elsewhere calls are counted, without dispatch time."""
-    output = run(
-        """
-        from numbaprof.native import cpython_api
-        right = cpython_api.find_type_call
-        cpython_api.find_type_call = lambda: right() + 8
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[0] == "[]"
-    assert output[1] == "1 True"
-    assert "no dispatch time: tp_call" in output[2]
-
-
-def test_frame_that_is_not_found_falls_back():
-    """Without a way to the caller's code calls are counted without callers."""
-    output = run(
-        """
-        from numbaprof.errors import UnsupportedError
-        from numbaprof.native import cpython_api
-        def lost(reader):
-            raise UnsupportedError("no frame")
-        cpython_api._find_chain = lost
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[1] == "1 False"
-    assert output[2] == "in-place trampoline | no callers: no frame"
-
-
-def test_wrong_way_to_the_caller_is_noticed():
-    """A chain of offsets that leads elsewhere fails its verification."""
-    output = run(
-        """
-        import dataclasses
-        from numbaprof.native import cpython_api
-        right = cpython_api._find_chain
-        def wrong(reader):
-            layout = right(reader)
-            return dataclasses.replace(layout, code=layout.code + 8)
-        cpython_api._find_chain = wrong
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[1] == "1 False"
-    assert "no callers: the code read from the thread state is wrong in" in output[2]
-
-
-def test_ctypes_with_another_layout_falls_back():
-    """If a structure does not begin with its address there is no engine."""
-    output = run(
-        """
-        import ctypes
-        from numbaprof.native import engine
-        real = engine.ctypes
-        class Elsewhere:
-            def __getattr__(self, name):
-                return getattr(real, name)
-            def addressof(self, thing):
-                moved = 8 if isinstance(thing, engine.Slot) else 0
-                return real.addressof(thing) + moved
-        engine.ctypes = Elsewhere()
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[0] == "['no-engine']"
-    assert output[1] == "None True"
-    assert "ctypes structure does not begin" in output[2]
-
-
-def test_free_threaded_build_falls_back():
-    """Without a GIL nothing native is used."""
-    output = run(
-        """
-        from numbaprof.native import cpython_api
-        cpython_api.is_free_threaded = lambda: True
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[0] == "['no-engine']"
-    assert output[1] == "None True"
-    assert "free-threaded build" in output[2]
-
-
-def test_clock_the_kernel_does_not_trust_is_not_used():
-    """With an untrusted counter the time comes from the system, and it says why."""
-    output = run(
-        """
-        from numbaprof.native import clock
-        clock._why_not_tsc = lambda: "the kernel keeps time by hpet, not by the TSC"
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[1] == "1 False"
-    assert output[4].startswith("clock_gettime | the kernel keeps time by hpet")
-
-
-def test_compiler_that_fails_falls_back():
-    """If LLVM cannot build the engine, the program runs and the reason is given."""
-    output = run(
-        """
-        from numbaprof.native import emit
-        def broken(*arguments, **options):
-            raise RuntimeError("no code generator")
-        emit.llvm.create_mcjit_compiler = broken
-        """
-        + textwrap.indent(HONEST, " " * 8)
-    )
-    assert output[1] == "None True"
-    assert "LLVM cannot build numbaprof's engine on this machine" in output[2]
 
 
 def test_disabled_jit_is_told():
