@@ -108,7 +108,7 @@ def with_loop(n):
 
 @njit
 def generate(n):
-    """Be a generator."""
+    """Be a generator."""  # Numba cannot compile "yield from"
     for i in range(n):
         yield i
 
