@@ -109,8 +109,9 @@ def with_loop(n):
 @njit
 def generate(n):
     """Be a generator."""  # Numba cannot compile "yield from"
-    for i in range(n):
-        yield i
+    while n > 0:
+        n -= 1
+        yield n
 
 
 def make(number):
