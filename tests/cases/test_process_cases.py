@@ -109,10 +109,11 @@ def test_case_45_a_benchmark_runs_the_same_rounds(cases: CaseRunner) -> None:
         found["stats"]["rounds"] * found["stats"]["iterations"]
         for found in written["benchmarks"]
     )
-    # The benchmark calls twice before its rounds, and the warm test once before that.
+    # The benchmark calls twice before the rounds of something slow; before those of
+    # something fast it finds out how many calls a round needs.
     assert cold_rounds == 5
     assert cold.calls == cold_rounds + 2
-    assert warm.calls == warm_rounds + 3
+    assert warm_rounds + 3 <= warm.calls < 1.1 * warm_rounds
 
 
 @pytest.mark.skip(reason="needs the pytest plugin, which benchmarks warm on both")
