@@ -19,9 +19,9 @@ from numbaprof.analysis import (
     is_internal,
     payback_calls,
     percentile,
-    summarize,
 )
 from numbaprof.layout import Column, Line, Row, Span, paragraph, tabulate
+from numbaprof.summary import charge_helpers, uncharged_helpers
 from numbaprof.wording import format_count, format_duration, plural
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ SORT_KEYS: dict[str, Callable[[OverloadStats], float]] = {
     "max": lambda overload: overload.max_ns or 0,
     "name": lambda overload: 0,
 }
-"""Orders of the table: largest first, except that names go from A to Z. Cost is what the
-overload adds to the wall time: running, being found, being compiled or loaded."""
+"""Orders of the table: largest first, except that names go from A to Z. Cost is what
+the overload adds to the wall time: running, being found, being compiled or loaded."""
 
 MIN_NAME_WIDTH = 26
 NAME_SHARE = 0.36
@@ -203,9 +203,10 @@ def order_overloads(
         for members in families.values()
     ]
     key = SORT_KEYS[sort]
+    charged = charge_helpers(result).overloads
 
     def rank(members: list[int]) -> tuple[float, str, int, int]:
-        head = result.overloads[members[0]]
+        head = charged[members[0]]
         name = names[head.function] if sort == "name" else ""
         # What only compiled code calls has no time to go by: the dearest to make first.
         return (-key(head), name, -(head.compile_self_ns or 0), members[0])
@@ -351,7 +352,8 @@ _COLUMNS: dict[str, _NumberColumn] = {
     "compile": _NumberColumn(
         _show_compile,
         lambda total: format_duration(total.compile_ns),
-        "compile: its own, without the functions compiled for it",
+        "compile: its own and that of Numba's helpers, without the functions compiled "
+        "for it",
     ),
     "load": _NumberColumn(
         lambda overload, notes: _duration(overload.cache_load_ns or None),
@@ -389,6 +391,7 @@ def render_overloads(
     """Render the table: the first ``top`` overloads, sums of the others, and notes."""
     families = order_overloads(result, sort, only=only)
     shown, more = _take(families, top)
+    result = charge_helpers(result)
     columns = _choose_columns(result.overloads, width)
     notes = _Footnotes()
     rows = _rows(result, shown, columns, notes)
@@ -482,14 +485,13 @@ def _sum_rows(
     if others:
         label = f"{plural(len(others), 'overload')} not matching {', '.join(only)}"
         groups.append((label, sum_overloads(overloads[index] for index in others)))
-    compiles = summarize(result).compiles
-    if internal or compiles.internal_compilations:
-        n_helpers = max(len(internal), compiles.internal_compilations)
-        total = sum_overloads(internal)
-        # Most helpers have no entry point of their own and so no overload here.
-        compile_ns = max(total.compile_ns, compiles.internal_ns)
+    # Helpers that were compiled for an overload are in its figure.
+    n_left, left_ns = uncharged_helpers(result)
+    helpers = replace(sum_overloads(internal), compile_ns=left_ns)
+    if helpers != Totals(overloads=helpers.overloads):
+        n_helpers = max(len(internal), n_left)
         label = f"Numba's own helpers ({format_count(n_helpers)})"
-        groups.append((label, replace(total, compile_ns=compile_ns)))
+        groups.append((label, helpers))
     shown = [
         overload
         for index, overload in enumerate(overloads)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from numbaprof.errors import OptionError
 from numbaprof.why import compiled_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numbaprof.model import (
         CallSite,
@@ -42,6 +42,7 @@ __all__ = [
     "SiteTotals",
     "Summary",
     "TimeSplit",
+    "charge_helpers",
     "display_names",
     "is_internal",
     "never_called",
@@ -49,6 +50,7 @@ __all__ = [
     "percentile",
     "root_of",
     "summarize",
+    "uncharged_helpers",
 ]
 
 MAIN_THREAD = "MainThread"
@@ -68,10 +70,14 @@ class TimeSplit:
     failed_dispatch_ns: int = 0
     objmode_ns: int = 0
     """Inside objmode blocks, apart from what they call: Python, not kernel."""
+    python_ns: int = 0
+    """In Python functions, where they were traced."""
+    builtin_ns: int = 0
+    """In functions written in C, where they were traced."""
 
     @property
     def measured_ns(self) -> int:
-        """All of it except for objmode blocks, which count as Python."""
+        """All but Python: its functions, builtins and the bodies of objmode blocks."""
         return (
             self.compile_ns
             + self.cache_load_ns
@@ -152,6 +158,12 @@ class Summary:
     """Python and the rest. Rounding of the clock can make it a few ns negative."""
     objmode_ns: int
     """Of ``rest_ns``, in the bodies of objmode blocks."""
+    python_ns: int
+    """Of ``rest_ns``, in Python functions; 0 unless they were traced."""
+    builtin_ns: int
+    """Of ``rest_ns``, in functions written in C; 0 unless they were traced."""
+    tracing_ns: int
+    """Of ``rest_ns``, seen to be spent on tracing Python calls."""
     unplaced_ns: int
     """In overloads without a calling context (ufunc loops), on whatever thread.
 
@@ -194,6 +206,9 @@ def summarize(result: ProfileResult) -> Summary:
         failed_dispatch_ns=main.failed_dispatch_ns,
         rest_ns=result.wall_ns - main.measured_ns,
         objmode_ns=main.objmode_ns,
+        python_ns=main.python_ns,
+        builtin_ns=main.builtin_ns,
+        tracing_ns=sum(process.tracing_ns for process in result.processes),
         unplaced_ns=_unplaced_ns(result),
         other_threads=sum(node.label != MAIN_THREAD for node in roots),
         others=others,
@@ -239,6 +254,66 @@ def never_called(result: ProfileResult) -> tuple[int, ...]:
         and (overload.function, overload.signature) not in inside
         and (overload.compile_ns or 0) + overload.cache_load_ns > 0
     )
+
+
+def charge_helpers(result: ProfileResult) -> ProfileResult:
+    """Add the compile time of Numba's helpers to the overloads they were compiled for.
+
+    Each helper is charged to the nearest enclosing compilation of the user's: the one
+    whose source made Numba compile it.
+
+    Returns
+    -------
+    ProfileResult
+        The same but for ``compile_self_ns``, whose sum grows by the helpers' time, see
+        :func:`uncharged_helpers` for what is left.
+    """
+    charges = _helper_charges(result)
+    return replace(
+        result,
+        overloads=tuple(
+            replace(overload, compile_self_ns=(overload.compile_self_ns or 0) + cost_ns)
+            if (cost_ns := charges.get((overload.function, overload.signature)))
+            else overload
+            for overload in result.overloads
+        ),
+    )
+
+
+def uncharged_helpers(result: ProfileResult) -> tuple[int, int]:
+    """Return (number, compile time) of helpers with no overload to be charged to."""
+    left = [event for event, key in _helper_owners(result) if key is None]
+    compilations = sum(event.event != "failed" for event in left)
+    return compilations, sum(event.exclusive_ns for event in left)
+
+
+def _helper_charges(result: ProfileResult) -> dict[tuple[FunctionId, str], int]:
+    """Map overloads of the user's to the time of the helpers compiled for them."""
+    charges: dict[tuple[FunctionId, str], int] = defaultdict(int)
+    for event, key in _helper_owners(result):
+        if key is not None:
+            charges[key] += event.exclusive_ns
+    return charges
+
+
+def _helper_owners(
+    result: ProfileResult,
+) -> Iterator[tuple[CompileEvent, tuple[FunctionId, str] | None]]:
+    """Yield every compilation of a helper with the overload it was made for, if any."""
+    known = {
+        (overload.function, overload.signature)
+        for overload in result.overloads
+        if not is_internal(overload)
+    }
+    events = result.compile_events
+    for event in events:
+        if not event.internal or event.event == "cache_load":
+            continue
+        outer = event
+        while outer.internal and outer.parent >= 0:
+            outer = events[outer.parent]
+        key = (outer.function, outer.signature)
+        yield event, key if not outer.internal and key in known else None
 
 
 def is_internal(overload: OverloadStats) -> bool:
@@ -331,6 +406,8 @@ _PARTS: dict[ContextKind, str] = {
     "failed dispatch": "failed_dispatch_ns",
     # Under way when the profile ended, and not yet at an overload.
     "dispatching": "dispatch_ns",
+    "python": "python_ns",
+    "builtin": "builtin_ns",
     # Compiled code that ran where it could not be told apart by overload or context.
     "unattached": "kernel_ns",
     "truncated": "kernel_ns",

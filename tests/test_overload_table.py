@@ -210,6 +210,26 @@ def test_internal_overloads_are_one_line_with_their_compile_time():
     assert "5.00 s" in group
 
 
+def test_helpers_are_charged_to_the_overload_they_were_compiled_for():
+    """A short function that needs much of Numba is as dear as that."""
+    result = make_result(
+        make_overload("large", calls=0, compile_self_ns=6 * MILLISECOND),
+        make_overload("small", calls=0, compile_self_ns=2 * MILLISECOND),
+        events=(
+            make_event("large", inclusive_ns=17 * MILLISECOND),
+            make_event("small", inclusive_ns=11 * MILLISECOND, parent=0),
+            make_event("diff", inclusive_ns=5 * MILLISECOND, parent=1, internal=True),
+            make_event("sort", inclusive_ns=4 * MILLISECOND, parent=2, internal=True),
+        ),
+    )
+    lines = rendered(result, sort="cost")
+    first, second = lines[1:3]
+    assert ("11.0 ms" in first, "small" in first) == (True, True)
+    assert ("6.00 ms" in second, "large" in second) == (True, True)
+    assert not any("Numba's own helpers (" in line for line in lines)
+    assert "17.0 ms" in next(line for line in lines if "all overloads" in line)
+
+
 def test_objmode_block_is_a_child_of_its_kernel():
     """The block stands below its kernel, indented, and is called Python."""
     result = make_result(

@@ -7,7 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from numbaprof.summary import display_names, is_internal, never_called
+from numbaprof.summary import (
+    charge_helpers,
+    display_names,
+    is_internal,
+    never_called,
+)
 from numbaprof.why import compiled_inside, eager_functions
 
 if TYPE_CHECKING:
@@ -60,7 +65,8 @@ class Facts:
         self.inside = compiled_inside(result)
         self.eager = eager_functions(result)
         self.never_called = frozenset(never_called(result))
-        self.overloads = [o for o in result.overloads if not is_internal(o)]
+        charged = charge_helpers(result).overloads
+        self.overloads = [o for o in charged if not is_internal(o)]
         self.by_function: dict[FunctionId, list[OverloadStats]] = defaultdict(list)
         for overload in self.overloads:
             self.by_function[overload.function].append(overload)
