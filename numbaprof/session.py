@@ -784,6 +784,8 @@ class profile:  # used like a function, as contextlib.suppress is
             raise
         finally:
             # Ctrl-C is told after stopping; what was measured is not lost for it.
+            if not session.active:
+                self._session = None
             if session.result is not None:
                 self._add(session.result)
         return self.result
