@@ -68,6 +68,7 @@ SLOTTED_TYPES = (
 )
 
 WORD = ctypes.sizeof(ctypes.c_void_p)
+UFUNC_FUNCTIONS = object.__basicsize__ + 4 * ctypes.sizeof(ctypes.c_int)
 # Words of PyTypeObject before the slot (Include/cpython/object.h, the same from 3.10 to
 # 3.13): PyVarObject is 3, then tp_name is the first.
 TYPE_SLOTS = {"tp_call": 16, "tp_getattro": 18, "tp_iternext": 28}
@@ -142,6 +143,37 @@ def _read_interpreter() -> dict[str, Any]:
     return state
 
 
+def _patched_loops() -> list[str]:
+    """Names of ufuncs one of whose loops is the same code as another's.
+
+    Numba compiles every loop by itself; a trampoline in front of several is what they
+    have in common. NumPy's own ufuncs share loops and are left out.
+    """
+    from numba.core.registry import cpu_target
+    from numba.np.ufunc.dufunc import DUFunc
+    from numba.np.ufunc.gufunc import GUFunc
+
+    keys = list(cpu_target.typing_context._globals)
+    things = [key() if isinstance(key, weakref.ref) else key for key in keys]
+    ufuncs = {id(t): t.ufunc for t in things if isinstance(t, (DUFunc, GUFunc))}
+    owners: dict[int, list[str]] = {}
+    for ufunc in ufuncs.values():
+        # PyUFuncObject: head, four ints, then the array of functions.
+        array = ctypes.c_void_p.from_address(id(ufunc) + UFUNC_FUNCTIONS).value
+        for index in range(ufunc.ntypes if array else 0):
+            code = ctypes.c_void_p.from_address(array + index * WORD).value
+            owners.setdefault(code or 0, []).append(ufunc.__name__)
+    return sorted(
+        name for names in owners.values() if len(set(names)) > 1 for name in names
+    )
+
+
+def _active_session() -> Any:
+    """Return the session that is running, without importing what would run one."""
+    module = sys.modules.get("numbaprof.session")
+    return None if module is None else module.active_session()
+
+
 def _read_numba() -> dict[str, Any]:
     event = importlib.import_module("numba.core.event")
     state: dict[str, Any] = {
@@ -163,6 +195,8 @@ def _read_numba() -> dict[str, Any]:
         for slot, words in TYPE_SLOTS.items():
             state[f"{path} {slot}"] = _slot(_named(path), words)
     state["patched entry points"] = _patched_entry_points()
+    state["jitted loops of ufuncs"] = _patched_loops()
+    state["active session"] = _active_session()
     return state
 
 

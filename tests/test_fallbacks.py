@@ -60,7 +60,11 @@ def no_engine_yet(monkeypatch):
 def row(result, function):
     """Return the one row of a function."""
     name = function.py_func.__name__
-    (found,) = [o for o in result.overloads if o.function.qualname == name]
+    (found,) = [
+        overload
+        for overload in result.overloads
+        if (overload.function.module, overload.function.qualname) == (__name__, name)
+    ]
     return found
 
 

@@ -76,3 +76,42 @@ def test_monitoring_tool_is_a_difference():
     finally:
         sys.monitoring.free_tool_id(4)
     assert found == "sys.monitoring tool 4: was None, is 'left'"
+
+
+def test_active_session_is_a_difference():
+    """A session that was not stopped is named, with the patches it made."""
+    from numbaprof.session import Session
+
+    session = Session()
+    try:
+        found = changes_made_by(session.start)
+    finally:
+        session.stop()
+    assert "active session: was None, is <numbaprof.session.Session" in found
+
+
+def test_patched_loops_are_a_difference():
+    """Loops of different ufuncs with one code in front are named."""
+    from numba import vectorize
+
+    from numbaprof.native.patches import UfuncPatch
+    from numbaprof.native.shared import shared_engine
+
+    ufuncs = [vectorize(["float64(float64)"])(f) for f in (first_loop, second_loop)]
+    made = [UfuncPatch(shared_engine().engine, ufunc.ufunc) for ufunc in ufuncs]
+    try:
+        found = changes_made_by(lambda: [patch.attach_new() for patch in made])
+    finally:
+        for patch in made:
+            patch.restore()
+    assert "jitted loops of ufuncs: was []" in found
+
+
+def first_loop(x):
+    """Be a loop."""
+    return x + 1
+
+
+def second_loop(x):
+    """Be another loop."""
+    return x + 2
