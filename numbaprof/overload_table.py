@@ -37,6 +37,7 @@ __all__ = [
     "matches",
     "order_overloads",
     "render_overloads",
+    "shorten_place",
     "shorten_signature",
     "sum_overloads",
 ]
@@ -142,11 +143,16 @@ def matches(function: FunctionId, patterns: Sequence[str]) -> bool:
 
 def locate(function: FunctionId) -> str:
     """Write where a function is: ``package/module.py:12``."""
-    if not function.file:
+    return shorten_place(function.file, function.line)
+
+
+def shorten_place(file: str, line: int) -> str:
+    """Write a place in a source file with the last two parts of its path."""
+    if not file:
         return ""
-    parts = PurePath(function.file.replace("\\", "/")).parts[-2:]
+    parts = PurePath(file.replace("\\", "/")).parts[-2:]
     place = "/".join(part.strip("/") for part in parts if part.strip("/"))
-    return f"{place}:{function.line}" if function.line else place
+    return f"{place}:{line}" if line else place
 
 
 def label_overload(

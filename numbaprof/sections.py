@@ -17,6 +17,7 @@ from numbaprof.overload_table import (
     locate,
     matches,
     order_overloads,
+    shorten_place,
     shorten_signature,
 )
 from numbaprof.why import eager_functions, source_of
@@ -346,7 +347,8 @@ def _take_sites(
 def _place(total: SiteTotals) -> str:
     if total.site is None:
         return "no line of the program"
-    return f"{total.site.file}:{total.site.line} in {total.site.function}"
+    place = shorten_place(total.site.file, total.site.line)
+    return f"{place} in {total.site.function}"
 
 
 def _more_sites(totals: Sequence[SiteTotals], noun: str, *, indent: int) -> list[Row]:
