@@ -9,6 +9,7 @@ profile, also after merging, to the nanosecond:
 * inclusive = exclusive + (inclusive + dispatch) of the children, at every node, so that
   all exclusive and dispatch times of a thread add up to the thread's inclusive time;
 * the calls of an overload are those of its nodes, and those of its histogram;
+* the calls of a row of the Python level are those of its nodes;
 * minimum and maximum are in order, exclusive time is within inclusive time;
 * every index points to something.
 """
@@ -23,7 +24,12 @@ from numbaprof.errors import InvariantError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numbaprof.model import ContextNode, OverloadStats, ProfileResult
+    from numbaprof.model import (
+        ContextNode,
+        OverloadStats,
+        ProfileResult,
+        PythonRow,
+    )
 
 __all__ = ["check", "violations"]
 
@@ -62,6 +68,11 @@ def violations(result: ProfileResult) -> tuple[str, ...]:
             for index, overload in enumerate(result.overloads)
             for line in _overload_violations(f"overloads[{index}]", overload)
         ),
+        *(
+            line
+            for index, row in enumerate(result.python_rows)
+            for line in _row_violations(f"python_rows[{index}]", row)
+        ),
     )
 
 
@@ -92,6 +103,14 @@ def _index_violations(result: ProfileResult) -> Iterator[str]:
                 yield f"{where}: overload {node.overload} of {len(result.overloads)}"
         elif node.overload != -1:
             yield f"{where}: kind {node.kind} names overload {node.overload}"
+        if node.kind in ("python", "builtin"):
+            row = node.python_row
+            if not 0 <= row < len(result.python_rows):
+                yield f"{where}: python_row {row} of {len(result.python_rows)}"
+            elif result.python_rows[row].kind != node.kind:
+                yield f"{where}: python_rows[{row}] is no {node.kind}"
+        elif node.python_row != -1:
+            yield f"{where}: kind {node.kind} names python_row {node.python_row}"
 
 
 def _tree_violations(contexts: tuple[ContextNode, ...]) -> Iterator[str]:
@@ -114,19 +133,31 @@ def _tree_violations(contexts: tuple[ContextNode, ...]) -> Iterator[str]:
 
 
 def _call_violations(result: ProfileResult) -> Iterator[str]:
-    in_tree: Counter[int] = Counter()
+    in_tree: Counter[tuple[str, int]] = Counter()
     for node in result.contexts:
         if node.kind == "overload":
-            in_tree[node.overload] += node.calls
-    # Calls whose context did not fit are in their overload, not in the tree.
+            in_tree["overloads", node.overload] += node.calls
+        elif node.python_row >= 0:
+            in_tree["python_rows", node.python_row] += node.calls
+    # Calls whose context did not fit are in their function, not in the tree.
     unplaced = result.losses.truncated_contexts
-    for index, in_nodes in sorted(in_tree.items()):
-        calls = result.overloads[index].calls or 0
+    for (name, index), in_nodes in sorted(in_tree.items()):
+        calls = getattr(result, name)[index].calls or 0
         if not calls - unplaced <= in_nodes <= calls:
             yield (
-                f"overloads[{index}]: {calls} calls, {in_nodes} in its contexts, "
+                f"{name}[{index}]: {calls} calls, {in_nodes} in its contexts, "
                 f"{unplaced} without one in the whole profile"
             )
+
+
+def _row_violations(where: str, row: PythonRow) -> Iterator[str]:
+    if not 0 <= row.primitive_calls <= row.calls:
+        yield f"{where}: {row.primitive_calls} primitive calls of {row.calls}"
+    if not 0 <= row.exclusive_ns <= row.inclusive_ns:
+        yield (
+            f"{where}: exclusive_ns {row.exclusive_ns} is not within inclusive_ns "
+            f"{row.inclusive_ns}"
+        )
 
 
 def _overload_violations(where: str, overload: OverloadStats) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numbaprof.analysis import (
     display_names,
@@ -19,6 +19,7 @@ from numbaprof.analysis import (
     payback_calls,
     percentile,
 )
+from numbaprof.call_graph import Key, build_call_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,10 +32,12 @@ __all__ = [
     "CALLERS_COLUMNS",
     "COMPILES_COLUMNS",
     "FINDINGS_COLUMNS",
+    "FUNCTIONS_COLUMNS",
     "STATS_COLUMNS",
     "callers_frame",
     "compiles_frame",
     "findings_frame",
+    "functions_frame",
     "stats_frame",
 ]
 
@@ -127,6 +130,22 @@ CALLERS_COLUMNS: Mapping[str, str] = {
     "dispatch_s": SECONDS,
 }
 """Columns of ``p.callers`` with their types."""
+
+
+FUNCTIONS_COLUMNS: Mapping[str, str] = {
+    "function": TEXT,
+    "signature": TEXT,
+    "ncalls": COUNT,
+    "primitive_calls": COUNT,
+    "tottime": SECONDS,
+    "cumtime": SECONDS,
+    "file": TEXT,
+    "line": COUNT,
+    "kind": TEXT,
+    "overflow": TEXT,
+}
+"""Columns of ``p.functions`` with their types; times are seconds, named as pstats does.
+"""
 
 
 def stats_frame(result: ProfileResult) -> pd.DataFrame:
@@ -272,6 +291,32 @@ def callers_frame(result: ProfileResult) -> pd.DataFrame:
     return _to_frame(rows, CALLERS_COLUMNS)
 
 
+def functions_frame(result: ProfileResult) -> pd.DataFrame:
+    """Tabulate Python functions, builtins, overloads and compiling in pstats terms.
+
+    Returns
+    -------
+    DataFrame
+        One row per function and signature that was called, the largest own time first;
+        columns as in :data:`FUNCTIONS_COLUMNS`. Python functions and builtins are there
+        if they were traced. The ``tottime`` of an overload has its dispatch time in it,
+        so that the column adds up to the time of the threads.
+    """
+    names = display_names(result)
+    rows = [
+        {
+            **_describe_function(result, key, names),
+            "ncalls": entry.calls,
+            "primitive_calls": entry.primitive_calls,
+            "tottime": entry.exclusive_ns / NS_PER_SECOND,
+            "cumtime": entry.inclusive_ns / NS_PER_SECOND,
+        }
+        for key, entry in build_call_graph(result).items()
+    ]
+    rows.sort(key=lambda row: -row["tottime"])
+    return _to_frame(rows, FUNCTIONS_COLUMNS)
+
+
 # -- rows ------------------------------------------------------------------------------
 
 
@@ -291,6 +336,34 @@ def _describe_overload(overload: OverloadStats) -> dict[str, object]:
         "boxing_reason": overload.boxing_reason,
         "return_type": overload.return_type,
     }
+
+
+def _describe_function(
+    result: ProfileResult, key: Key, names: Mapping[FunctionId, str]
+) -> dict[str, Any]:
+    if key.kind == "row":
+        row = result.python_rows[key.number]
+        return {
+            "function": row.qualname,
+            "signature": row.signature,
+            "file": row.file,
+            "line": row.line or None,
+            "kind": row.kind,
+            "overflow": row.overflow,
+        }
+    if key.kind == "overload":
+        overload = result.overloads[key.number]
+        function = overload.function
+        return {
+            "function": names[function],
+            "signature": overload.signature,
+            "file": function.file,
+            "line": function.line or None,
+            "kind": overload.kind,
+            "overflow": "",
+        }
+    blank = {"signature": "", "file": "", "line": None, "overflow": ""}
+    return {"function": f"[{key.kind}]", "kind": key.kind, **blank}
 
 
 def _measure_overload(overload: OverloadStats) -> dict[str, object]:
@@ -353,6 +426,9 @@ def _find_caller(
         function = overload.function
         name = names[function] + overload.signature
         return _Caller(name, "overload", function.file, function.line or None)
+    if parent.python_row >= 0:
+        row = result.python_rows[parent.python_row]
+        return _Caller(row.qualname, row.kind, row.file, row.line or None)
     return _Caller(parent.label or parent.kind, parent.kind)
 
 

@@ -219,6 +219,10 @@ class _Builder:
             name, place = node.label or KINDS[kind].title, ""
         if node.kind == "thread":
             name = self._name_thread(node)
+        elif node.python_row >= 0:
+            row = self._result.python_rows[node.python_row]
+            name = f"{row.qualname}{row.signature}"
+            place = f"{PurePath(row.file).name}:{row.line}" if row.line else ""
         elif is_python and node.via is not None:
             name, place = node.label or node.via.function, shorten(node.via)
         return self._add(

@@ -34,6 +34,7 @@ from numbaprof.model import (
     OverloadStats,
     ProcessRun,
     ProfileResult,
+    PythonRow,
     ThreadSplit,
 )
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["merge", "overload_keys"]
 
 OverloadKey = tuple[FunctionId, str, str, int]
+RowKey = tuple[tuple[str, str, int, str, str, str], int]
 
 ORIGINS_BY_COST: tuple[Origin, ...] = ("none", "internal", "cache", "eager", "compiled")
 
@@ -79,6 +81,8 @@ def merge(results: Iterable[ProfileResult]) -> ProfileResult:
         ((overload_keys(part), part.overloads) for part in parts), _add_overloads
     )
     positions = {key: index for index, key in enumerate(overloads)}
+    rows = _union(((_row_keys(part), part.python_rows) for part in parts), _add_rows)
+    row_positions = {key: index for index, key in enumerate(rows)}
     dispatchers = _union(
         (
             (
@@ -94,8 +98,9 @@ def merge(results: Iterable[ProfileResult]) -> ProfileResult:
         overloads=tuple(overloads.values()),
         dispatchers=tuple(dispatchers.values()),
         compile_events=tuple(_shifted_events(parts)),
-        contexts=tuple(_shifted_contexts(parts, positions)),
+        contexts=tuple(_shifted_contexts(parts, positions, row_positions)),
         losses=_add_losses([part.losses for part in parts]),
+        python_rows=tuple(rows.values()),
     )
 
 
@@ -134,6 +139,17 @@ def overload_keys(result: ProfileResult) -> tuple[OverloadKey, ...]:
             (overload.function, overload.signature, str(overload.kind))
             for overload in result.overloads
         )
+    )
+
+
+def _row_keys(result: ProfileResult) -> tuple[RowKey, ...]:
+    """Return the identity of each row of the Python level.
+
+    Two lambdas on one line are told apart by the order they were first called in.
+    """
+    return _numbered(
+        (row.kind, row.file, row.line, row.name, row.qualname, row.signature)
+        for row in result.python_rows
     )
 
 
@@ -201,6 +217,17 @@ def _add_overloads(a: OverloadStats, b: OverloadStats) -> OverloadStats:
             _both(a.boxing_reason, b.boxing_reason) if boxing is None else ""
         ),
         threads=_add_threads(a.threads, b.threads),
+    )
+
+
+def _add_rows(a: PythonRow, b: PythonRow) -> PythonRow:
+    return replace(
+        a,
+        calls=a.calls + b.calls,
+        primitive_calls=a.primitive_calls + b.primitive_calls,
+        inclusive_ns=a.inclusive_ns + b.inclusive_ns,
+        exclusive_ns=a.exclusive_ns + b.exclusive_ns,
+        overflow=_both(a.overflow, b.overflow),
     )
 
 
@@ -323,18 +350,22 @@ def _shifted_events(parts: tuple[ProfileResult, ...]) -> Iterator[CompileEvent]:
 
 
 def _shifted_contexts(
-    parts: tuple[ProfileResult, ...], positions: dict[OverloadKey, int]
+    parts: tuple[ProfileResult, ...],
+    positions: dict[OverloadKey, int],
+    row_positions: dict[RowKey, int],
 ) -> Iterator[ContextNode]:
     n_nodes = n_processes = 0
     for part in parts:
-        keys = overload_keys(part)
+        keys, row_keys = overload_keys(part), _row_keys(part)
         for node in part.contexts:
             overload = -1 if node.overload < 0 else positions[keys[node.overload]]
+            row = node.python_row
             yield replace(
                 node,
                 parent=_shifted(node.parent, n_nodes),
                 process=node.process + n_processes,
                 overload=overload,
+                python_row=-1 if row < 0 else row_positions[row_keys[row]],
             )
         n_nodes += len(part.contexts)
         n_processes += len(part.processes)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HISTOGRAM_BUCKETS",
     "ArgType",
+    "Argument",
     "BackendInfo",
     "BoxingSplit",
     "CallSite",
@@ -44,6 +45,7 @@ __all__ = [
     "OverloadStats",
     "ProcessRun",
     "ProfileResult",
+    "PythonRow",
     "ThreadSplit",
 ]
 
@@ -66,9 +68,13 @@ OverloadKind = Literal[
 ]
 Origin = Literal["compiled", "cache", "eager", "internal", "none"]
 CompileOutcome = Literal["compile", "cache_load", "failed"]
+RowKind = Literal["python", "builtin"]
+SignatureLevel = Literal["shape", "ndim", "type", "none"]
 ContextKind = Literal[
     "thread",
     "overload",
+    "python",
+    "builtin",
     "compile",
     "cache_load",
     "cache_miss",
@@ -127,6 +133,26 @@ class ArgType:
     """Default of an omitted argument, value of a literal, identity of a function."""
     items: tuple[ArgType, ...] = ()
     """Elements of a tuple; key and value of a dict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What one argument of a Python call was, in plain data."""
+
+    name: str
+    """Parameter name; ``*args`` and ``**kw`` with their stars."""
+    type: str
+    """Class, as a label shows it."""
+    detail: str = ""
+    """Shown in place of the class: ``(int, float)``, ``jit(dot)``."""
+    dtype: str = ""
+    """Element type of an array."""
+    ndim: int = -1
+    """-1 for what is not an array."""
+    shape: tuple[int, ...] | None = None
+    layout: str = ""
+    """C, F or A for arrays."""
+    readonly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +287,39 @@ class CompileEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class PythonRow:
+    """One line of the Python level: a function with one signature, or a builtin.
+
+    There are rows only where Python calls were traced.
+    """
+
+    file: str
+    """``~`` for builtins, as cProfile has it."""
+    line: int
+    """First line of the code object, decorators included; 0 for builtins."""
+    name: str
+    """``co_name``, or what cProfile shows for a builtin."""
+    qualname: str
+    kind: RowKind
+    signature: str = ""
+    """Readable: ``(a: float64[3, 4], n: int)``; "" where arguments are not told apart.
+    """
+    level: SignatureLevel = "none"
+    """How much of the arguments is told."""
+    arguments: tuple[Argument, ...] = ()
+    calls: int = 0
+    """Those under way when the profile ended as well, as in cProfile."""
+    primitive_calls: int = 0
+    """Calls made while no other call of this row was under way in the thread."""
+    inclusive_ns: int = 0
+    """Each moment counted once under recursion."""
+    exclusive_ns: int = 0
+    overflow: str = ""
+    """Of a row that took the calls no finer row had room for: how large their arrays
+    were."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContextNode:
     """A node of the calling-context tree.
 
@@ -274,6 +333,8 @@ class ContextNode:
     process: int = 0
     overload: int = -1
     """Index into ``overloads`` for kind "overload", else -1."""
+    python_row: int = -1
+    """Index into ``python_rows`` for kinds "python" and "builtin", else -1."""
     via: CallSite | None = None
     label: str = ""
     """Thread name for kind "thread"."""
@@ -364,6 +425,8 @@ class ProcessRun:
     """main, fork, spawn, or a test worker's name."""
     exit: str = ""
     """How the program ended: "", "SystemExit(3)", "KeyboardInterrupt", ..."""
+    tracing_ns: int = 0
+    """Of ``wall_ns``, seen to be spent on tracing Python calls; in no other figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +439,8 @@ class ProfileResult:
     compile_events: tuple[CompileEvent, ...] = ()
     contexts: tuple[ContextNode, ...] = ()
     losses: Losses = field(default_factory=Losses)
+    python_rows: tuple[PythonRow, ...] = ()
+    """Python functions and builtins, where they were traced."""
 
     @property
     def wall_ns(self) -> int:
@@ -411,6 +476,16 @@ class ProfileResult:
         from numbaprof import frames
 
         return frames.callers_frame(self)
+
+    @property
+    def functions(self) -> pd.DataFrame:
+        """Python functions, builtins and overloads in pstats terms.
+
+        See :func:`numbaprof.frames.functions_frame`.
+        """
+        from numbaprof import frames
+
+        return frames.functions_frame(self)
 
     def __add__(self, other: ProfileResult) -> ProfileResult:
         """Add two profiles; see :func:`numbaprof.merging.merge`."""

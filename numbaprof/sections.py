@@ -221,6 +221,12 @@ def render_breakdown(summary: Summary, width: int) -> list[Line]:
 def describe_remainders(summary: Summary) -> list[str]:
     """Say what the breakdown of the wall time leaves open, one sentence each."""
     lines = []
+    if summary.python_ns or summary.builtin_ns:
+        lines.append(
+            f"Of Python and the rest, {format_duration(summary.python_ns)} in Python "
+            f"functions, {format_duration(summary.builtin_ns)} in functions written in "
+            f"C, at least {format_duration(summary.tracing_ns)} in tracing them."
+        )
     if summary.objmode_ns:
         lines.append(
             f"Of Python and the rest, {format_duration(summary.objmode_ns)} in objmode "

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from numbaprof.errors import OptionError
+from numbaprof.model import Argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -125,26 +126,6 @@ STRING_DTYPE = 2056
 FLAG_BITS = C_CONTIGUOUS | F_CONTIGUOUS | WRITEABLE
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """What one argument of a call was, in plain data."""
-
-    name: str
-    """Parameter name; ``*args`` and ``**kw`` with their stars."""
-    type: str
-    """Class, as a label shows it."""
-    detail: str = ""
-    """Shown in place of the class: ``(int, float)``, ``jit(dot)``."""
-    dtype: str = ""
-    """Element type of an array."""
-    ndim: int = -1
-    """-1 for what is not an array."""
-    shape: tuple[int, ...] | None = None
-    layout: str = ""
-    """C, F or A for arrays."""
-    readonly: bool = False
-
-
 @dataclass(slots=True)
 class Sizes:
     """How large the arguments of the calls of one row were, in array elements."""
@@ -174,6 +155,8 @@ class Sizes:
         self.calls += calls
 
     def __str__(self) -> str:
+        if not self.calls:
+            return ""
         return f"{self.calls} calls, {self.smallest} to {self.largest} array elements"
 
 

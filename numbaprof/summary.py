@@ -70,10 +70,14 @@ class TimeSplit:
     failed_dispatch_ns: int = 0
     objmode_ns: int = 0
     """Inside objmode blocks, apart from what they call: Python, not kernel."""
+    python_ns: int = 0
+    """In Python functions, where they were traced."""
+    builtin_ns: int = 0
+    """In functions written in C, where they were traced."""
 
     @property
     def measured_ns(self) -> int:
-        """All of it except for objmode blocks, which count as Python."""
+        """All but Python: its functions, builtins and the bodies of objmode blocks."""
         return (
             self.compile_ns
             + self.cache_load_ns
@@ -154,6 +158,12 @@ class Summary:
     """Python and the rest. Rounding of the clock can make it a few ns negative."""
     objmode_ns: int
     """Of ``rest_ns``, in the bodies of objmode blocks."""
+    python_ns: int
+    """Of ``rest_ns``, in Python functions; 0 unless they were traced."""
+    builtin_ns: int
+    """Of ``rest_ns``, in functions written in C; 0 unless they were traced."""
+    tracing_ns: int
+    """Of ``rest_ns``, seen to be spent on tracing Python calls."""
     unplaced_ns: int
     """In overloads without a calling context (ufunc loops), on whatever thread.
 
@@ -196,6 +206,9 @@ def summarize(result: ProfileResult) -> Summary:
         failed_dispatch_ns=main.failed_dispatch_ns,
         rest_ns=result.wall_ns - main.measured_ns,
         objmode_ns=main.objmode_ns,
+        python_ns=main.python_ns,
+        builtin_ns=main.builtin_ns,
+        tracing_ns=sum(process.tracing_ns for process in result.processes),
         unplaced_ns=_unplaced_ns(result),
         other_threads=sum(node.label != MAIN_THREAD for node in roots),
         others=others,
@@ -393,6 +406,8 @@ _PARTS: dict[ContextKind, str] = {
     "failed dispatch": "failed_dispatch_ns",
     # Under way when the profile ended, and not yet at an overload.
     "dispatching": "dispatch_ns",
+    "python": "python_ns",
+    "builtin": "builtin_ns",
     # Compiled code that ran where it could not be told apart by overload or context.
     "unattached": "kernel_ns",
     "truncated": "kernel_ns",

@@ -18,6 +18,7 @@ from numbaprof.native.numba_api import definition_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numbaprof.model import RowKind
     from numbaprof.native.engine import NodeRecord
 
 __all__ = ["Folded", "OverloadTotals", "UfuncEdge", "fold"]
@@ -50,7 +51,7 @@ class UfuncEdge:
 
 @dataclass(slots=True)
 class OverloadTotals:
-    """Sums over all contexts of one overload."""
+    """Sums over all contexts of one overload, or of one row of the Python level."""
 
     calls: int = 0
     errors: int = 0
@@ -58,6 +59,8 @@ class OverloadTotals:
     inclusive_ns: int = 0
     exclusive_ns: int = 0
     dispatch_ns: int = 0
+    primitive_calls: int = 0
+    """Calls that were not made inside another call of the same function."""
 
 
 @dataclass(slots=True)
@@ -68,9 +71,14 @@ class Folded:
     totals: dict[int, OverloadTotals] = field(
         default_factory=lambda: defaultdict(OverloadTotals)
     )
+    rows: dict[int, OverloadTotals] = field(
+        default_factory=lambda: defaultdict(OverloadTotals)
+    )
     in_flight: int = 0
     truncated: int = 0
     """Calls whose context did not fit."""
+    tracing_ns: int = 0
+    """Spent in our own callbacks for Python calls; in no context."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -81,6 +89,7 @@ class _Draft:
     kind: ContextKind
     parent: int
     overload: int = -1
+    row: int = -1
     via: CallSite | None = None
     label: str = ""
     calls: int = 0
@@ -97,6 +106,8 @@ def fold(
     overloads: Mapping[int, int],
     threads: Mapping[int, str],
     ns_per_tick: float,
+    *,
+    rows: Mapping[int, tuple[int, RowKind]] | None = None,
 ) -> Folded:
     """Turn the engine's tree into the model's.
 
@@ -112,6 +123,8 @@ def fold(
         Thread ident to name.
     ns_per_tick : float
         Rate of the clock.
+    rows : mapping of int to (int, str), optional
+        Address of a row of the Python level to its index and kind.
 
     Returns
     -------
@@ -121,10 +134,14 @@ def fold(
     """
     folded = Folded()
     drafts = _draft_nodes(records, overloads, threads, ns_per_tick, folded)
+    _place_rows(drafts, records, rows or {})
+    _report_strangers(drafts, folded)
+    overhead = sum(record.overhead_ticks for record in records)
+    folded.tracing_ns = round(overhead * ns_per_tick)
     unplaced = _draft_edges(drafts, edges, ns_per_tick)
     _balance(drafts, records, (edges, unplaced), ns_per_tick, folded)
     _sum_inclusive(drafts)
-    _sum_overloads(drafts, folded)
+    _sum_functions(drafts, folded)
     folded.contexts = _freeze(drafts)
     return folded
 
@@ -157,10 +174,31 @@ def _draft_nodes(
             )
         elif number == LOST_NODE:
             draft.kind, draft.label = "truncated", TRUNCATED
-        elif draft.kind == "overload" and draft.overload < 0:
-            folded.problems.append(f"context {number} names an unknown slot")
         drafts.append(draft)
     return drafts
+
+
+def _place_rows(
+    drafts: list[_Draft],
+    records: list[NodeRecord],
+    rows: Mapping[int, tuple[int, RowKind]],
+) -> None:
+    """Say which drafts are Python functions and builtins.
+
+    Their calls that were under way at the end count as calls, as they do in cProfile.
+    """
+    for draft, record in zip(drafts, records, strict=True):
+        found = rows.get(record.slot)
+        if found is not None:
+            draft.row, draft.kind = found
+            draft.calls += draft.in_flight
+            draft.in_flight = 0
+
+
+def _report_strangers(drafts: list[_Draft], folded: Folded) -> None:
+    for number, draft in enumerate(drafts):
+        if draft.kind == "overload" and draft.overload < 0:
+            folded.problems.append(f"context {number} names an unknown slot")
 
 
 def call_site(code: object) -> CallSite | None:
@@ -299,28 +337,52 @@ def _children_first(drafts: list[_Draft]) -> list[_Draft]:
     return [drafts[number] for number in order]
 
 
-def _sum_overloads(drafts: list[_Draft], folded: Folded) -> None:
-    """Sum per overload; inclusive time only where no ancestor is the same overload."""
-    above: list[frozenset[int]] = []
-    for draft in drafts:
-        outer: frozenset[int] = frozenset()
-        if draft.parent != NO_NODE:
-            outer = above[draft.parent]
-        if draft.overload < 0:
-            above.append(outer)
+def _sum_functions(drafts: list[_Draft], folded: Folded) -> None:
+    """Sum per overload and per row; inclusive time only of outermost calls.
+
+    A walk through the tree with a counter per function: sets of ancestors would take
+    the square of the depth.
+    """
+    below: dict[int, list[int]] = defaultdict(list)
+    for number, draft in enumerate(drafts):
+        below[draft.parent].append(number)
+    # Entered twice: as it is found, and inverted once all below it is done.
+    waiting = below[NO_NODE]
+    open_calls: dict[int, int] = defaultdict(int)
+    while waiting:
+        number = waiting.pop()
+        if number < 0:
+            open_calls[_function_of(drafts[~number])] -= 1
             continue
+        draft = drafts[number]
+        if draft.overload >= 0 or draft.row >= 0:
+            function = _function_of(draft)
+            _add_node(folded, draft, outermost=not open_calls[function])
+            open_calls[function] += 1
+            waiting.append(~number)
+        waiting += below[number]
+
+
+def _function_of(draft: _Draft) -> int:
+    """Return one number for overloads and rows together."""
+    return draft.overload if draft.overload >= 0 else ~draft.row
+
+
+def _add_node(folded: Folded, draft: _Draft, *, outermost: bool) -> None:
+    if draft.overload >= 0:
         totals = folded.totals[draft.overload]
-        totals.calls += draft.calls
-        totals.errors += draft.errors
-        totals.in_flight += draft.in_flight
-        totals.exclusive_ns += draft.exclusive_ns
-        totals.dispatch_ns += draft.dispatch_ns
-        if draft.overload not in outer:
-            totals.inclusive_ns += draft.inclusive_ns
-            outer = outer | {draft.overload}
-        above.append(outer)
         folded.in_flight += draft.in_flight
-        folded.truncated += draft.calls if draft.parent == LOST_NODE else 0
+    else:
+        totals = folded.rows[draft.row]
+    folded.truncated += draft.calls if draft.parent == LOST_NODE else 0
+    totals.calls += draft.calls
+    totals.errors += draft.errors
+    totals.in_flight += draft.in_flight
+    totals.exclusive_ns += draft.exclusive_ns
+    totals.dispatch_ns += draft.dispatch_ns
+    if outermost:
+        totals.primitive_calls += draft.calls
+        totals.inclusive_ns += draft.inclusive_ns
 
 
 def _freeze(drafts: list[_Draft]) -> tuple[ContextNode, ...]:
@@ -341,6 +403,7 @@ def _freeze(drafts: list[_Draft]) -> tuple[ContextNode, ...]:
                 kind=draft.kind,
                 parent=kept[draft.parent] if draft.parent != NO_NODE else -1,
                 overload=draft.overload,
+                python_row=draft.row,
                 via=draft.via,
                 label=draft.label,
                 calls=draft.calls,

@@ -26,6 +26,7 @@ from numbaprof.model import (
     OverloadStats,
     ProcessRun,
     ProfileResult,
+    PythonRow,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "make_overload",
     "make_process",
     "make_result",
+    "make_row",
     "make_site",
     "make_thread",
     "scalar",
@@ -207,6 +209,18 @@ def make_event(
         inclusive_ns=inclusive_ns,
         **(fields | changes),
     )
+
+
+def make_row(name: str = "main", *, calls: int = 1, **changes: Any) -> PythonRow:
+    """Build a row of the Python level that was called and took no time."""
+    fields: dict[str, Any] = {
+        "file": "script.py",
+        "line": 1,
+        "qualname": name,
+        "kind": "python",
+        "primitive_calls": calls,
+    }
+    return PythonRow(name=name, calls=calls, **(fields | changes))
 
 
 def make_node(

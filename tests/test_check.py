@@ -11,6 +11,7 @@ from builders import (
     make_node,
     make_overload,
     make_result,
+    make_row,
     make_thread,
 )
 
@@ -69,12 +70,35 @@ def test_every_violation_is_listed():
         (make_node(parent=0, overload=1), "overload 1 of 1"),
         (make_node(parent=0, overload=-1), "overload -1 of 1"),
         (make_node("compile", parent=0, overload=0), "kind compile names overload 0"),
+        (make_node("python", python_row=2), "python_row 2 of 2"),
+        (make_node("python"), "python_row -1 of 2"),
+        (make_node("builtin", python_row=0), "python_rows[0] is no builtin"),
+        (make_node("compile", python_row=0), "kind compile names python_row 0"),
     ],
 )
 def test_misplaced_node_is_found(node, problem):
     """An index that points to nothing is named, not followed."""
-    result = make_result(make_overload(), contexts=(make_thread(), node))
+    rows = (make_row(), make_row("len", kind="builtin"))
+    result = make_result(
+        make_overload(), contexts=(make_thread(), node), python_rows=rows
+    )
     assert problem in violations(result)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"calls": 2, "primitive_calls": 2}, "2 calls, 1 in its contexts"),
+        ({"primitive_calls": 2}, "2 primitive calls of 1"),
+        ({"exclusive_ns": 5, "inclusive_ns": 4}, "exclusive_ns 5 is not within"),
+    ],
+)
+def test_wrong_row_is_found(changes, problem):
+    """A row of the Python level says what its contexts say."""
+    contexts = (make_thread(), make_node("python", python_row=0, calls=1))
+    rows = (make_row(**changes),)
+    (line,) = violations(make_result(contexts=contexts, python_rows=rows))
+    assert problem in line
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from builders import (
     make_node,
     make_overload,
     make_result,
+    make_row,
     make_site,
     make_thread,
 )
@@ -28,6 +29,7 @@ VIEWS = {
     "compiles": (frames.compiles_frame, frames.COMPILES_COLUMNS),
     "findings": (frames.findings_frame, frames.FINDINGS_COLUMNS),
     "callers": (frames.callers_frame, frames.CALLERS_COLUMNS),
+    "functions": (frames.functions_frame, frames.FUNCTIONS_COLUMNS),
 }
 
 ARCHITECTURE_STATS = """
@@ -40,6 +42,40 @@ ARCHITECTURE_STATS = """
 def full_result():
     """Make a profile with one row in every view."""
     return make_result(make_overload(), events=(make_event(),))
+
+
+def traced_result():
+    """Make a profile in which Python calls an overload and a builtin."""
+    return make_result(
+        make_overload("kernel"),
+        python_rows=(
+            make_row("main", signature="(a: float64[3])", overflow="1 calls"),
+            make_row("len", kind="builtin", file="~", line=0),
+        ),
+        contexts=(
+            make_thread(inclusive_ns=100, exclusive_ns=0),
+            make_node("python", python_row=0, inclusive_ns=100, exclusive_ns=20),
+            make_node(parent=1, inclusive_ns=50, dispatch_ns=10),
+            make_node("builtin", parent=1, python_row=1, inclusive_ns=20, calls=2),
+        ),
+    )
+
+
+def test_functions_are_in_one_table_that_adds_up():
+    """Python, builtin and overload, dearest first, with dispatch in the overload's."""
+    frame = frames.functions_frame(traced_result())
+    assert list(frame.function) == ["kernel", "main", "len"]
+    assert list(frame.kind) == ["function", "python", "builtin"]
+    assert list(frame.tottime * 1e9) == pytest.approx([60, 20, 20])
+    assert list(frame.cumtime * 1e9) == pytest.approx([60, 100, 20])
+    assert list(frame.signature) == ["(int64)", "(a: float64[3])", ""]
+    assert frame.line.isna().tolist() == [False, False, True]
+
+
+def test_caller_that_was_traced_is_named_by_its_function():
+    """The signature of the caller is left out: the option changes no other table."""
+    (caller,) = frames.callers_frame(traced_result()).itertuples()
+    assert (caller.caller, caller.caller_kind) == ("main", "python")
 
 
 def documented(view):
@@ -69,7 +105,7 @@ def test_types_are_the_same_when_empty(view):
     """An empty frame can be joined to a full one."""
     make, _ = VIEWS[view]
     full, empty = make(full_result()), make(make_result())
-    assert len(full) == 1
+    assert len(full) == (2 if view == "functions" else 1)
     assert empty.empty
     assert list(empty.dtypes) == list(full.dtypes)
     assert list(empty.index.names) == list(full.index.names)

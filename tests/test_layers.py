@@ -29,6 +29,7 @@ ROOMS = {
     "session": {"session", "sigterm", "tree"},
     "outputs": {
         "analysis",
+        "call_graph",
         "check",
         "compile_tree",
         "findings",

@@ -18,6 +18,7 @@ from builders import (
     make_overload,
     make_process,
     make_result,
+    make_row,
     make_thread,
     scalar,
 )
@@ -35,6 +36,7 @@ from numbaprof.model import (
     Losses,
     OverloadStats,
     ProfileResult,
+    PythonRow,
     ThreadSplit,
 )
 
@@ -201,14 +203,15 @@ def fill(hint, default=None):
         (CompileEvent, "compile_events"),
         (ContextNode, "contexts"),
         (Losses, "losses"),
+        (PythonRow, "python_rows"),
     ],
 )
 def test_no_field_is_forgotten(cls, container):
     """A field that the model gets later must be added here too, not lost."""
     item = fill(cls)
     if cls is ContextNode:
-        item = replace(item, overload=0)
-    content = {"overloads": (make_overload(),)}
+        item = replace(item, overload=0, python_row=0)
+    content = {"overloads": (make_overload(),), "python_rows": (make_row(),)}
     content[container] = item if cls is Losses else (item,)
     merged = getattr(
         merge(ProfileResult((process,), **content) for process in two_processes()),
@@ -219,6 +222,39 @@ def test_no_field_is_forgotten(cls, container):
     settled = {"compile_reason", "boxing_reason"}
     lost = {f.name for f in fields(cls) if getattr(found, f.name) == f.default}
     assert lost <= settled
+
+
+def test_rows_of_the_python_level_are_added_by_identity():
+    """Equal rows become one, and the contexts follow."""
+    rows = [
+        (make_row("f", calls=2, inclusive_ns=9, exclusive_ns=4, overflow="3 calls"),),
+        (make_row("g"), make_row("f", calls=3, primitive_calls=1, inclusive_ns=1)),
+    ]
+    first, second = two_processes()
+    merged = merge(
+        [
+            ProfileResult((first,), python_rows=rows[0], contexts=python_contexts(0)),
+            ProfileResult((second,), python_rows=rows[1], contexts=python_contexts(1)),
+        ]
+    )
+    assert [row.name for row in merged.python_rows] == ["f", "g"]
+    total = merged.python_rows[0]
+    assert (total.calls, total.primitive_calls, total.overflow) == (5, 3, "3 calls")
+    assert (total.inclusive_ns, total.exclusive_ns) == (10, 4)
+    assert [node.python_row for node in merged.contexts] == [-1, 0, -1, 0]
+
+
+def python_contexts(row):
+    """Return a thread with one call of a row."""
+    return (make_thread(), make_node("python", python_row=row))
+
+
+def test_lambdas_on_one_line_stay_apart():
+    """Rows that agree in everything are matched by their order."""
+    twins = (make_row("<lambda>", calls=1), make_row("<lambda>", calls=2))
+    first, second = two_processes()
+    merged = merge([ProfileResult((p,), python_rows=twins) for p in (first, second)])
+    assert [row.calls for row in merged.python_rows] == [2, 4]
 
 
 def two_processes():

@@ -18,6 +18,7 @@ from builders import (
     make_overload,
     make_process,
     make_result,
+    make_row,
     make_site,
     make_thread,
 )
@@ -186,9 +187,27 @@ def test_breakdown_tells_objmode_ufuncs_and_threads():
         ),
     )
     text = to_text(render_breakdown(summarize(result), 200))
+    assert "in Python functions" not in text
     assert "33 ns in objmode blocks" in text
     assert "77 ns of compiled code ran outside the call tree" in text
     assert "Beside it, in 1 other thread: 44 ns compiling." in text
+
+
+def test_breakdown_opens_the_rest_when_python_was_traced():
+    """Python functions, builtins and tracing itself are named."""
+    result = make_result(
+        processes=(make_process(tracing_ns=66),),
+        python_rows=(make_row(), make_row("len", kind="builtin")),
+        contexts=(
+            make_thread(),
+            make_node("python", python_row=0, inclusive_ns=77, exclusive_ns=44),
+            make_node("builtin", parent=1, python_row=1, inclusive_ns=33),
+        ),
+    )
+    assert (
+        "Of Python and the rest, 44 ns in Python functions, 33 ns in functions written "
+        "in C, at least 66 ns in tracing them."
+    ) in to_text(render_breakdown(summarize(result), 200))
 
 
 def compiling_of(result, width=120):

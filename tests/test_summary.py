@@ -135,10 +135,15 @@ def test_every_kind_of_context_is_accounted_for():
 
     from numbaprof.model import ContextKind
 
-    for kind in set(get_args(ContextKind)) - {"thread", "overload"}:
+    python = {"python", "builtin"}
+    for kind in set(get_args(ContextKind)) - {"thread", "overload", *python}:
         contexts = (make_thread(), make_node(kind, inclusive_ns=7))
         summary = summarize(make_result(wall_ns=10, contexts=contexts))
         assert summary.rest_ns == 3, kind
+    for kind in python:
+        contexts = (make_thread(), make_node(kind, inclusive_ns=7))
+        summary = summarize(make_result(wall_ns=10, contexts=contexts))
+        assert (summary.rest_ns, summary.python_ns + summary.builtin_ns) == (10, 7)
 
 
 def test_other_threads_do_not_shorten_the_rest():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -238,3 +240,79 @@ def test_any_tree_balances_at_any_rate(records, ns_per_tick):
     assert folded.problems == []
     calls = sum(totals.calls for totals in folded.totals.values())
     assert calls == sum(record.slot in SLOTS for record in records)
+
+
+# -- rows of the Python level ----------------------------------------------------------
+
+ROWS = {7000: (0, "python"), 8000: (1, "builtin")}
+
+
+def fold_rows(*records):
+    """Fold records of which some are rows."""
+    everything = [LOST, ROOT, *records]
+    return tree.fold(everything, [], SLOTS, {THREAD: "MainThread"}, 1.0, rows=ROWS)
+
+
+def test_rows_and_overloads_share_the_tree():
+    """A row calls an overload that calls a builtin."""
+    folded = fold_rows(
+        node(1, 7000, own=5, child=12),
+        node(2, 1000, own=4, child=6, dispatch=2),
+        node(3, 8000, own=6),
+    )
+    kinds = [(c.kind, c.python_row, c.overload) for c in folded.contexts]
+    assert kinds == [
+        ("thread", -1, -1),
+        ("python", 0, -1),
+        ("overload", -1, 0),
+        ("builtin", 1, -1),
+    ]
+    balance(folded.contexts)
+    assert (folded.rows[0].inclusive_ns, folded.rows[0].exclusive_ns) == (17, 5)
+    assert folded.problems == []
+
+
+def test_recursive_row_counts_each_moment_once():
+    """Inner calls are calls, but not primitive ones."""
+    folded = fold_rows(
+        node(1, 7000, own=5, child=9, calls=2),
+        node(2, 7000, own=4, child=5, calls=3),
+        node(3, 8000, own=5),
+    )
+    totals = folded.rows[0]
+    assert (totals.calls, totals.primitive_calls) == (5, 2)
+    assert (totals.inclusive_ns, totals.exclusive_ns) == (14, 9)
+
+
+def test_row_under_way_at_the_end_is_a_call():
+    """As in cProfile, and it is no loss."""
+    folded = fold_rows(node(1, 7000, own=5, calls=0, in_flight=1))
+    assert (folded.rows[0].calls, folded.contexts[1].calls) == (1, 1)
+    assert folded.in_flight == 0
+
+
+def test_time_of_the_tracer_is_in_no_context():
+    """It is known in sum, and missing from the children without a problem."""
+    record = node(1, 7000, own=5, child=9)
+    record = replace(record, overhead_ticks=9)
+    folded = fold_rows(record)
+    assert folded.contexts[1].inclusive_ns == 5
+    assert (folded.tracing_ns, folded.problems) == (9, [])
+
+
+def test_row_whose_context_did_not_fit_keeps_its_calls():
+    """Its sums are complete; the calls are counted as without context."""
+    folded = fold_rows(node(LOST_NODE, 7000, own=5, calls=4))
+    assert (folded.rows[0].calls, folded.truncated) == (4, 4)
+
+
+def test_deep_recursion_folds_in_linear_time():
+    """A path of 20,000 contexts needs no set per context."""
+    depth = 20_000
+    records = [
+        node(n + 1, 7000 if n % 2 else 1000, own=1, child=depth - n - 1)
+        for n in range(depth)
+    ]
+    folded = fold_rows(*records)
+    assert folded.rows[0].calls == folded.totals[0].calls == depth // 2
+    assert folded.totals[0].inclusive_ns == depth
