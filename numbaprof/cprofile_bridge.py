@@ -20,16 +20,20 @@ import inspect
 import os
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from numbaprof.errors import ActiveSessionError, OptionError, UnsupportedError
 from numbaprof.model import BackendInfo
-from numbaprof.rowbook import NO_ARGUMENT, Row, RowBook, is_booked
+from numbaprof.rowbook import ANY_ARGUMENT, NO_ARGUMENT, Row, RowBook, is_booked
 from numbaprof.signatures import (
     TUPLE_ITEMS,
     UNBOUND,
     Level,
     argument_key,
+    key_kind,
     parameters_of,
     size_of,
 )
@@ -43,6 +47,7 @@ __all__ = [
     "RowEngine",
     "Tracer",
     "backend_request",
+    "make_tracer",
     "reference_tracer",
 ]
 
@@ -470,3 +475,113 @@ def reference_tracer(
     if sys.version_info >= (3, 12):
         return _Monitoring(engine, book, builtins=builtins)
     return _SetProfile(engine, book, builtins=builtins)
+
+
+# -- the native tracer -----------------------------------------------------------------
+
+
+class _NativeBook:
+    """Answers the native tracer's questions out of a RowBook.
+
+    Keeps what native keys name by address: classes, and dtypes that are not told by
+    their number.
+    """
+
+    def __init__(self, book: RowBook) -> None:
+        self.finest = int(book.level)
+        self._book = book
+        self._kept: list[object] = []
+        self.sized: list[Row] = []
+
+    def code_level(self, code: CodeType) -> int | None:
+        return None if self._book.is_hidden(code) else int(self._book.level_of(code))
+
+    def python_row(self, code: CodeType, frame: FrameType) -> tuple[int, int, bool]:
+        values = [] if self.finest == Level.NONE else _values(frame)
+        row = self._book.python_row(code, values)
+        if row is None:
+            return 0, -1, False
+        sized = row.sizes is not None
+        if row.level < Level.TYPE and any(
+            key_kind(type(value)) == "described" for value in values
+        ):
+            # Its types alone do not tell which row it is: ask again next time.
+            if row.sizes is not None:
+                row.sizes.add(size_of(values))
+            return row.address, -1, sized
+        self._kept.append(_classes(values, row.level))
+        self._kept += [v.dtype for v in values if type(v) is np.ndarray]
+        if sized and row not in self.sized:
+            self.sized.append(row)
+        return row.address, int(row.level), sized
+
+    def builtin_row(self, function: Any) -> int:
+        # The native tracer does not say what a method is called on.
+        row = self._book.builtin_row(function, ANY_ARGUMENT)
+        return 0 if row is None else row.address
+
+
+class _Native:
+    """The tracer of :mod:`numbaprof.native.tracer` behind the Tracer protocol."""
+
+    def __init__(self, engine: Any, book: RowBook, *, builtins: bool) -> None:
+        from numbaprof.native.tracer import NativeTracer
+
+        self.problems: list[str] = []
+        self.backend = BackendInfo("python", "native")
+        self._book = _NativeBook(book)
+        self._tracer = NativeTracer(engine, self._book, builtins=builtins)
+
+    def start(self) -> None:
+        self._tracer.start()
+
+    def stop(self) -> None:
+        self._tracer.stop()
+        for row in self._book.sized:
+            calls, smallest, largest = self._tracer.sizes(row.address)
+            if row.sizes is not None:
+                row.sizes.add(smallest, largest, calls)
+        self.problems += [
+            f"Python calls: {type(error).__name__}: {error}"
+            for error in self._tracer.failures
+        ]
+
+    def pause(self) -> None:
+        """Do nothing: it sees on the stack when Numba is at work."""
+
+    def resume(self) -> None:
+        """Do nothing."""
+
+
+def make_tracer(engine: Any, book: RowBook, *, builtins: bool = True) -> Tracer:
+    """Return the best tracer there is here, or the one NUMBAPROF_BACKEND asks for.
+
+    Parameters
+    ----------
+    engine : Engine
+        Where calls are pushed and popped; native code reaches into it.
+    book : RowBook
+        Which rows they belong to.
+    builtins : bool
+        Book calls of C functions too.
+
+    Raises
+    ------
+    OptionError
+        NUMBAPROF_BACKEND names no backend.
+    UnsupportedError
+        It asks for the native one, and that cannot be had; the message is the reason.
+    """
+    asked = backend_request()
+    if asked == "python":
+        reason = f"{BACKEND_VARIABLE}=python"
+    else:
+        try:
+            return _Native(engine, book, builtins=builtins)
+        except UnsupportedError as error:
+            if asked:
+                raise
+            reason = str(error)
+    tracer = reference_tracer(engine, book, builtins=builtins)
+    tracer.backend = replace(tracer.backend, reason=reason)
+    return tracer

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
+    "ANY_ARGUMENT",
     "NO_ARGUMENT",
     "ROW_LIMIT",
     "SIGNATURE_CAP",
@@ -57,6 +58,8 @@ VISIT_LIMIT = 1024
 whose keys are all new though their labels are not: classes made anew for each call."""
 NO_ARGUMENT = object()
 """Stands for the first argument of a call that has none."""
+ANY_ARGUMENT = object()
+"""Stands for one that is not known; methods are taken to fit it."""
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
 _QUIET_REPR = (
@@ -301,7 +304,10 @@ def is_booked(function: Any, argument: object = NO_ARGUMENT) -> bool:
     return (
         cls is MethodDescriptorType
         and argument is not NO_ARGUMENT
-        and issubclass(type(argument), function.__objclass__)
+        and (
+            argument is ANY_ARGUMENT
+            or issubclass(type(argument), function.__objclass__)
+        )
     )
 
 

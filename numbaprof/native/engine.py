@@ -52,6 +52,7 @@ from numbaprof.native.layout import (
     MAX_NODES,
     NO_NODE,
     NS_SHIFT,
+    ROW_WORDS,
     SPLIT_ROWS,
     SPLIT_WORDS,
     START_MINIMUM,
@@ -168,7 +169,7 @@ class Engine:
         self.clock = clock
         self.state = (ctypes.c_int64 * State.SIZE)()
         self._epochs = 0
-        self._rows: list[ctypes.c_int64] = []
+        self._rows: list[Any] = []
         self._nodes: int = 0
         self._index: int = 0
         self._ufunc_slots: list[UfuncSlot] = []
@@ -282,7 +283,7 @@ class Engine:
 
         It stays taken for the life of the process, so it cannot come to mean another.
         """
-        row = ctypes.c_int64()
+        row = (ctypes.c_int64 * ROW_WORDS)()
         self._rows.append(row)
         return ctypes.addressof(row)
 

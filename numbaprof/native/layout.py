@@ -22,6 +22,7 @@ __all__ = [
     "NO_NODE",
     "NS_SHIFT",
     "RESERVED_NODES",
+    "ROW_WORDS",
     "SPLIT_ROWS",
     "SPLIT_WORDS",
     "START_MINIMUM",
@@ -211,6 +212,8 @@ lies at least a guard page. Numba's dispatcher takes a few hundred bytes of it."
 MAX_DEPTH = 1 << 16
 """Frames per thread; deeper calls run unmeasured."""
 NS_SHIFT = 20
+ROW_WORDS = 4
+"""Words at a row's address; what a tracer keeps there is its own business."""
 TABLE_HEAD = 2
 """Words before the pairs of a thread table: mask, pairs in use."""
 START_MINIMUM = 2**62

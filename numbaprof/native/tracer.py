@@ -51,7 +51,7 @@ from numbaprof.native.layout import (
 from numbaprof.native.trampolines import HASH_MULTIPLIER, EngineBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numbaprof.native.engine import Engine
     from numbaprof.native.frame_layout import ArrayLayout, FrameLayout
@@ -76,8 +76,8 @@ FLAG_MASK = 0x0003 | 0x0400
 
 LEVEL_SHAPE, LEVEL_NDIM, LEVEL_TYPE, LEVEL_NONE = range(4)
 INITIAL_SLOTS = 1 << 12
-AGAIN = -2
-"""The slow path changed how the call is to be hashed."""
+LEVEL_BITS = 7
+"""An address of words has these bits free; a level plus one fits in."""
 HIDDEN = 0
 """The row of functions that are not shown."""
 
@@ -101,20 +101,36 @@ class Tables(enum.IntEnum):
     MISS_CODE = 4
     """``word (code)``: make a code info; its address, or HIDDEN."""
     MISS_ROW = 5
-    """``word (code, hash)``: the row, HIDDEN or AGAIN."""
+    """``word (code)``: the row, HIDDEN for none, plus its level and one in the bits
+    that are free in an address; no level if the row is not to be remembered."""
     MISS_BUILTIN = 6
-    """``word (callable, hash)``: the row or HIDDEN."""
+    """``word (callable, definition)``: the row or HIDDEN."""
     BUILTINS = 7
     """Whether builtin functions are traced."""
-    SIZE = 8
+    FINEST = 8
+    """The level signatures begin at."""
+    PUT = 9
+    """``word (hash, row)``: remember the row."""
+    SIZE = 10
+
+
+class RowField(enum.IntEnum):
+    """Words of a row, at the address it is known by."""
+
+    SIZED = 0
+    """Whether the sizes of its calls are kept: it holds the other shapes."""
+    CALLS = 1
+    SMALLEST = 2
+    LARGEST = 3
 
 
 class CodeField(enum.IntEnum):
     """Words of a code info."""
 
     ROW = 0
-    """The one row at LEVEL_NONE."""
+    """The one row, when signatures are off."""
     LEVEL = 1
+    """Of new rows; rows of finer levels, down to FINEST, stay in use."""
     N_ARGS = 2
     SLOTS = 3
     """From here on: which local each argument is in."""
@@ -147,6 +163,7 @@ class _TracerBuilder(EngineBuilder):
         """Emit every function, callees first."""
         self.look_up = self._emit_look_up()
         self.hash_arguments = self._emit_hash_arguments()
+        self.note_sizes = self._emit_note_sizes()
         self.find_row = self._emit_find_row()
         self.python_enter = self._emit_python_enter()
         self.python_leave = self._emit_python_leave()
@@ -206,19 +223,21 @@ class _TracerBuilder(EngineBuilder):
     # -- signatures -------------------------------------------------------------------
 
     def _emit_hash_arguments(self) -> ir.Function:
-        """Emit ``word hash_arguments(CodeInfo *info, char *locals, word code)``.
+        """Emit ``word hash_arguments(CodeInfo *, char *, word code, word level)``.
 
         Never 0, which marks an empty place in the table.
         """
-        signature = ir.FunctionType(WORD, (PTR, PTR, WORD))
+        signature = ir.FunctionType(WORD, (PTR, PTR, WORD, WORD))
         function, builder = self._function(
-            "hash_arguments", signature, "info", "locals", "code", export=False
+            "hash_arguments", signature, "info", "locals", "code", "level", export=False
         )
-        info, locals_, code = function.args
-        level = load_word(builder, info, CodeField.LEVEL)
+        info, locals_, code, level = function.args
         hashed = emit.variable(builder, WORD, "hashed")
         builder.store(self._mix(builder, code, level), hashed)
-        count = load_word(builder, info, CodeField.N_ARGS)
+        told = builder.icmp_signed("<", level, const(LEVEL_NONE))
+        count = builder.select(
+            told, load_word(builder, info, CodeField.N_ARGS), const(0)
+        )
         with emit.count(builder, count) as number:
             at = builder.add(number, const(CodeField.SLOTS))
             place = load_word(builder, info, at)
@@ -228,6 +247,71 @@ class _TracerBuilder(EngineBuilder):
         zero = builder.icmp_signed("==", value, const(0))
         builder.ret(builder.select(zero, const(1), value))
         return function
+
+    def _look_into(self, builder: ir.IRBuilder, argument: ir.Value) -> tuple[Any, Any]:
+        """Emit the argument itself and its type, out of the cell it may lie in.
+
+        A parameter that an inner function uses is in a cell; one that holds nothing has
+        the type 1.
+        """
+        thing = emit.variable(builder, PTR, "argument")
+        kind = emit.variable(builder, WORD, "kind")
+        builder.store(argument, thing)
+        builder.store(const(1), kind)
+        with emit.likely(builder, builder.not_(emit.is_null(builder, argument))):
+            builder.store(self._word_at(builder, argument, TYPE_OFFSET), kind)
+            cell = builder.icmp_signed(
+                "==", builder.load(kind, typ=WORD), const(id(types.CellType))
+            )
+            with emit.unlikely(builder, cell):
+                inside = self._pointer_at(builder, argument, self.frames.cell_contents)
+                with builder.if_then(builder.not_(emit.is_null(builder, inside))):
+                    builder.store(inside, thing)
+                    builder.store(self._word_at(builder, inside, TYPE_OFFSET), kind)
+        return builder.load(thing, typ=PTR), builder.load(kind, typ=WORD)
+
+    def _emit_note_sizes(self) -> ir.Function:
+        """Emit ``void note_sizes(word *row, CodeInfo *info, char *locals)``.
+
+        Book how many elements the arrays of a call have, on a row for other shapes.
+        """
+        signature = ir.FunctionType(ir.VoidType(), (PTR, PTR, PTR))
+        function, builder = self._function(
+            "note_sizes", signature, "row", "info", "locals", export=False
+        )
+        row, info, locals_ = function.args
+        total = emit.variable(builder, WORD, "total")
+        product = emit.variable(builder, WORD, "product")
+        builder.store(const(0), total)
+        with emit.count(builder, load_word(builder, info, CodeField.N_ARGS)) as number:
+            at = builder.add(number, const(CodeField.SLOTS))
+            place = load_word(builder, info, at)
+            argument = load_pointer(builder, locals_, place)
+            thing, kind = self._look_into(builder, argument)
+            array = builder.icmp_signed("==", kind, const(id(np.ndarray)))
+            with builder.if_then(array):
+                builder.store(const(1), product)
+                dimensions = self._pointer_at(builder, thing, self.arrays.dimensions)
+                ndim = self._int_at(builder, thing, self.arrays.ndim)
+                with emit.count(builder, ndim) as axis:
+                    length = load_word(builder, dimensions, axis)
+                    grown = builder.mul(builder.load(product, typ=WORD), length)
+                    builder.store(grown, product)
+                more = builder.add(
+                    builder.load(total, typ=WORD), builder.load(product, typ=WORD)
+                )
+                builder.store(more, total)
+        size = builder.load(total, typ=WORD)
+        first = builder.icmp_signed(
+            "==", load_word(builder, row, RowField.CALLS), const(0)
+        )
+        for field, sign in ((RowField.SMALLEST, "<"), (RowField.LARGEST, ">")):
+            old = load_word(builder, row, field)
+            better = builder.or_(first, builder.icmp_signed(sign, size, old))
+            emit.store_word(builder, row, field, builder.select(better, size, old))
+        emit.add_to_word(builder, row, RowField.CALLS, const(1))
+        builder.ret_void()
+        return self._cold(function)
 
     def _hash_argument(
         self,
@@ -241,26 +325,10 @@ class _TracerBuilder(EngineBuilder):
                 self._mix(builder, builder.load(hashed, typ=WORD), word), hashed
             )
 
-        thing = emit.variable(builder, PTR, "argument")
-        kind = emit.variable(builder, WORD, "kind")
-        builder.store(argument, thing)
-        builder.store(const(1), kind)
-        with emit.likely(builder, builder.not_(emit.is_null(builder, argument))):
-            builder.store(self._word_at(builder, argument, TYPE_OFFSET), kind)
-            cell = builder.icmp_signed(
-                "==", builder.load(kind, typ=WORD), const(id(type(_a_cell())))
-            )
-            with emit.unlikely(builder, cell):
-                # An argument that an inner function uses lives in a cell.
-                inside = self._pointer_at(builder, argument, self.frames.cell_contents)
-                with builder.if_then(builder.not_(emit.is_null(builder, inside))):
-                    builder.store(inside, thing)
-                    builder.store(self._word_at(builder, inside, TYPE_OFFSET), kind)
-        found = builder.load(thing, typ=PTR)
-        type_ = builder.load(kind, typ=WORD)
+        found, type_ = self._look_into(builder, argument)
         mix(type_)
         fine = builder.icmp_signed("<", level, const(LEVEL_TYPE))
-        array = builder.icmp_signed("==", type_, const(_ndarray_type()))
+        array = builder.icmp_signed("==", type_, const(id(np.ndarray)))
         with builder.if_then(builder.and_(fine, array)):
             self._hash_array(builder, found, level, mix)
         tuple_ = builder.icmp_signed("==", type_, const(id(tuple)))
@@ -323,27 +391,51 @@ class _TracerBuilder(EngineBuilder):
         with emit.unlikely(builder, hidden):
             builder.ret(const(HIDDEN))
         info = builder.inttoptr(number, PTR)
-        again = builder.append_basic_block("again")
-        builder.branch(again)
-        builder.position_at_end(again)
-        level = load_word(builder, info, CodeField.LEVEL)
-        with builder.if_then(builder.icmp_signed("==", level, const(LEVEL_NONE))):
+        finest = load_word(builder, self.tables, Tables.FINEST)
+        with builder.if_then(builder.icmp_signed("==", finest, const(LEVEL_NONE))):
             only = load_word(builder, info, CodeField.ROW)
             with emit.likely(builder, builder.icmp_signed("!=", only, const(0))):
                 builder.ret(only)
-        hashed = builder.call(self.hash_arguments, (info, locals_, code))
-        rows = load_pointer(builder, self.tables, Tables.ROWS)
-        mask = load_word(builder, self.tables, Tables.ROWS_MASK)
-        row = builder.call(self.look_up, (rows, mask, hashed))
-        with emit.likely(builder, builder.icmp_signed("!=", row, const(-1))):
-            builder.ret(row)
-        ask = self._callback(builder, Tables.MISS_ROW, (WORD, WORD))
-        answer = builder.call(ask, (code, hashed))
-        repeat = builder.icmp_signed("==", answer, const(AGAIN))
-        done = builder.append_basic_block("done")
-        builder.cbranch(repeat, again, done)
-        builder.position_at_end(done)
-        builder.ret(answer)
+        row_at = emit.variable(builder, WORD, "row")
+        found = builder.append_basic_block("found")
+        coarsest = load_word(builder, info, CodeField.LEVEL)
+        span = builder.add(builder.sub(coarsest, finest), const(1))
+        with emit.count(builder, span) as step:
+            level = builder.add(finest, step)
+            hashed = builder.call(self.hash_arguments, (info, locals_, code, level))
+            rows = load_pointer(builder, self.tables, Tables.ROWS)
+            mask = load_word(builder, self.tables, Tables.ROWS_MASK)
+            known = builder.call(self.look_up, (rows, mask, hashed))
+            builder.store(known, row_at)
+            hit = builder.icmp_signed("!=", known, const(-1))
+            with builder.if_then(hit, likely=True):
+                builder.branch(found)
+        ask = self._callback(builder, Tables.MISS_ROW, (WORD,))
+        packed = builder.call(ask, (code,))
+        level = builder.sub(builder.and_(packed, const(LEVEL_BITS)), const(1))
+        answer = builder.and_(packed, const(~LEVEL_BITS))
+        builder.store(answer, row_at)
+        forget = builder.or_(
+            builder.icmp_signed("<", level, const(0)),
+            builder.icmp_signed("==", answer, const(HIDDEN)),
+        )
+        with builder.if_then(forget):
+            builder.ret(answer)
+        hashed = builder.call(self.hash_arguments, (info, locals_, code, level))
+        put = self._callback(builder, Tables.PUT, (WORD, WORD))
+        builder.call(put, (hashed, answer))
+        builder.branch(found)
+        builder.position_at_end(found)
+        row = builder.load(row_at, typ=WORD)
+        with emit.unlikely(builder, builder.icmp_signed("==", row, const(HIDDEN))):
+            builder.ret(const(HIDDEN))
+        pointer = builder.inttoptr(row, PTR)
+        sized = builder.icmp_signed(
+            "!=", load_word(builder, pointer, RowField.SIZED), const(0)
+        )
+        with emit.unlikely(builder, sized):
+            builder.call(self.note_sizes, (pointer, info, locals_))
+        builder.ret(row)
         return function
 
     def _callback(
@@ -687,14 +779,6 @@ class _TracerBuilder(EngineBuilder):
         return builder.load(found, typ=WORD)
 
 
-def _a_cell() -> types.CellType:
-    return types.CellType(None)
-
-
-def _ndarray_type() -> int:
-    return id(np.ndarray)
-
-
 def verify_tuple() -> None:
     """Check where a tuple keeps its size and its items.
 
@@ -717,11 +801,20 @@ def verify_tuple() -> None:
 class Book(Protocol):
     """Who decides which row a call belongs to; asked once for what is new."""
 
-    def code_level(self, code: types.CodeType) -> int | None:
-        """Return the level of a function's signatures, None if it is not shown."""
+    finest: int
+    """The level signatures begin at, LEVEL_SHAPE to LEVEL_NONE."""
 
-    def python_row(self, code: types.CodeType, values: Sequence[Any]) -> int:
-        """Return the row of a call with these arguments; may raise the level."""
+    def code_level(self, code: types.CodeType) -> int | None:
+        """Return the level of new rows of a function, None if it is not shown."""
+
+    def python_row(
+        self, code: types.CodeType, frame: types.FrameType
+    ) -> tuple[int, int, bool]:
+        """Return (address, level, sized) of the row of the call in ``frame``.
+
+        ``level`` is the one at which a native key means this row, -1 if none does;
+        ``sized`` says that the sizes of its arrays are to be kept.
+        """
 
     def builtin_row(self, function: Any) -> int:
         """Return the row of a builtin function or method, 0 if it is not shown."""
@@ -787,17 +880,19 @@ class NativeTracer:
         word = ctypes.c_int64
         self._callbacks = (
             ctypes.PYFUNCTYPE(word, word)(self._guarded(self._miss_code)),
-            ctypes.PYFUNCTYPE(word, word, word)(self._guarded(self._miss_row)),
+            ctypes.PYFUNCTYPE(word, word)(self._guarded(self._miss_row)),
             ctypes.PYFUNCTYPE(word, word, word)(self._guarded(self._miss_builtin)),
+            ctypes.PYFUNCTYPE(word, word, word)(self._guarded(self._put)),
         )
         tables = self._machine.tables
         for field, callback in zip(
-            (Tables.MISS_CODE, Tables.MISS_ROW, Tables.MISS_BUILTIN),
+            (Tables.MISS_CODE, Tables.MISS_ROW, Tables.MISS_BUILTIN, Tables.PUT),
             self._callbacks,
             strict=True,
         ):
             tables[field] = ctypes.cast(callback, ctypes.c_void_p).value or 0
         tables[Tables.BUILTINS] = int(builtins)
+        tables[Tables.FINEST] = book.finest
         self._publish()
         self._events = _monitoring() if sys.version_info >= (3, 12) else _profiling()
 
@@ -857,29 +952,43 @@ class NativeTracer:
         self._publish()
         return answer
 
-    def _miss_row(self, address: int, hashed: int) -> int:
-        # Called from native code, so the frame above is the one being traced.
+    def _miss_row(self, address: int) -> int:
+        # Called from native code, so the frame above ours is the one being traced.
         frame = sys._getframe(2)
         code: types.CodeType = object_at(address)
-        names = code.co_varnames[: len(argument_slots(code))]
-        found = frame.f_locals
-        row = self._book.python_row(code, [found.get(name) for name in names])
+        row, level, sized = self._book.python_row(code, frame)
         info = self._infos[address]
-        level = self._book.code_level(code)
-        if level is not None and level != info[CodeField.LEVEL]:
-            info[CodeField.LEVEL] = level
-            return AGAIN
-        if level == LEVEL_NONE:
+        coarsest = self._book.code_level(code)
+        info[CodeField.LEVEL] = LEVEL_NONE if coarsest is None else coarsest
+        if self._book.finest == LEVEL_NONE:
             info[CodeField.ROW] = row
+        if row:
+            _row_words(row)[RowField.SIZED] = sized and level >= 0
+        return row | (level + 1)
+
+    def _put(self, hashed: int, row: int) -> int:
         self._row_table.put(hashed, row)
         self._publish()
-        return row
+        return 0
+
+    def sizes(self, row: int) -> tuple[int, int, int]:
+        """Return (calls, smallest, largest) of a row for other shapes."""
+        words = _row_words(row)
+        return (
+            words[RowField.CALLS],
+            words[RowField.SMALLEST],
+            words[RowField.LARGEST],
+        )
 
     def _miss_builtin(self, address: int, definition: int) -> int:
         row = self._book.builtin_row(object_at(address))
         self._row_table.put(definition, row)
         self._publish()
         return row
+
+
+def _row_words(row: int) -> Any:
+    return (ctypes.c_int64 * len(RowField)).from_address(row)
 
 
 def argument_slots(code: types.CodeType) -> list[int]:
