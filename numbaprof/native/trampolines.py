@@ -60,6 +60,7 @@ EXPORTED = (
     "open_frame",
     "close_frame",
     "rename_frame",
+    "charge_overhead",
     "enter_row",
     "leave_row",
     "stop",
@@ -133,6 +134,7 @@ class EngineBuilder:
         self._emit_open_frame()
         self._emit_close_frame()
         self._emit_rename_frame()
+        self._emit_charge_overhead()
         self._emit_enter_row()
         self._emit_leave_row()
         self.native_enter = self._emit_native_enter()
@@ -947,7 +949,7 @@ class EngineBuilder:
             builder.ret(const(NO_NODE))
         height = load_word(builder, thread, Thread.DEPTH)
         gone = builder.or_(
-            builder.icmp_signed("<=", height, depth),
+            builder.icmp_signed("!=", height, builder.add(depth, const(1))),
             builder.icmp_signed("<", depth, const(0)),
         )
         with emit.unlikely(builder, gone):
@@ -989,6 +991,26 @@ class EngineBuilder:
             with emit.likely(builder, known):
                 node = self._node(builder, number)
                 emit.add_to_word(builder, node, Node.OVERHEAD, ticks)
+
+    def _emit_charge_overhead(self) -> None:
+        """Emit ``void charge_overhead(word since)``.
+
+        Keep the time since then out of all figures: our own Python code took it.
+        """
+        function, builder = self._function(
+            "charge_overhead", ir.FunctionType(VOID, (WORD,)), "since"
+        )
+        (since,) = function.args
+        epoch = load_word(builder, self.state, State.EPOCH)
+        with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
+            builder.ret_void()
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        with emit.likely(builder, builder.not_(emit.is_null(builder, thread))):
+            depth = load_word(builder, thread, Thread.DEPTH)
+            spent = builder.sub(self.clock(builder), since)
+            self._charge(builder, thread, depth, spent)
+        builder.ret_void()
 
     def _emit_enter_row(self) -> None:
         """Emit ``word enter_row(word row, word frame, word since)``.
