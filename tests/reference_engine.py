@@ -231,6 +231,17 @@ class ReferenceEngine:
         self._context(frame.path)
         return frame
 
+    def rename_frame(self, thread: Any, frame: Frame | None, kind: Any) -> bool:
+        """Say what an open frame turned out to be, while nothing is inside."""
+        stack = self._stacks.setdefault(thread, [])
+        if frame is None or not stack or stack[-1] is not frame:
+            return False
+        if frame.session != self._session or frame.child:
+            return False
+        frame.what = kind
+        frame.path = (*frame.path[:-1], (kind, None))
+        return True
+
     def close_frame(self, thread: Any, frame: Frame | None) -> int | None:
         """End it, and all that was begun inside and never ended."""
         stack = self._stacks.setdefault(thread, [])

@@ -42,6 +42,7 @@ KINDS = {"compile": PseudoSlot.COMPILE, "cache_load": PseudoSlot.CACHE_LOAD}
 _PSEUDO = {
     PseudoSlot.COMPILE: "compile",
     PseudoSlot.CACHE_LOAD: "cache_load",
+    PseudoSlot.CACHE_MISS: "cache miss",
     PseudoSlot.FAILED_DISPATCH: "failed dispatch",
     PseudoSlot.UNATTACHED: "unattached",
     PseudoSlot.DISPATCHING: "dispatching",
@@ -72,6 +73,8 @@ class Op:
     kind: str = "compile"
     closed: bool = True
     """frame: whether its end is told."""
+    renamed: bool = False
+    """frame: whether it turns out, at its end, to be a look that found nothing."""
 
 
 @dataclass
@@ -79,8 +82,8 @@ class Observed:
     """What came out of a script."""
 
     books: list[Books] = field(default_factory=list)
-    closings: list[int | None] = field(default_factory=list)
-    """Ticks told by each closing of a frame."""
+    closings: list[int | bool | None] = field(default_factory=list)
+    """Ticks told by each closing of a frame, and whether it could be renamed."""
 
 
 def dispatcher_of(overload: int) -> int | None:
@@ -145,6 +148,9 @@ class ReferencePlayer:
             try:
                 self.run(op, thread)
             finally:
+                if op.renamed:
+                    renamed = engine.rename_frame(thread, token, "cache miss")
+                    self.observed.closings.append(renamed)
                 if op.closed:
                     self.observed.closings.append(engine.close_frame(thread, token))
         elif op.name == "loop":
@@ -344,6 +350,9 @@ class NativePlayer:
             try:
                 self.runners[op.code](op)
             finally:
+                if op.renamed:
+                    renamed = self.engine.rename_frame(token, PseudoSlot.CACHE_MISS)
+                    self.observed.closings.append(renamed)
                 if op.closed:
                     ticks = self.engine.close_frame(token)
                     closing = None if ticks == NO_NODE else ticks

@@ -373,9 +373,9 @@ def sampled_steps(action, count):
     total = steps_of(action)
     step = max(1, total // count)
     return [
-        *range(1, min(total, 80)),
-        *range(80, max(81, total - 80), step),
-        *range(max(80, total - 80), total + 1),
+        *range(1, min(total, 60)),
+        *range(60, max(61, total - 60), step),
+        *range(max(60, total - 60), total + 1),
     ]
 
 
@@ -396,7 +396,7 @@ def test_interrupt_at_any_step_of_a_measured_call_leaves_nothing():
     def action():
         profile(increment)(1)
 
-    left = [interrupted(step, action) for step in sampled_steps(action, 60)]
+    left = [interrupted(step, action) for step in sampled_steps(action, 30)]
     assert [text for text in left if text] == []
 
 
@@ -405,7 +405,7 @@ def test_interrupt_at_any_step_of_start_leaves_all_or_nothing():
     """After Ctrl-C in start(), either nothing runs or the profile can be stopped."""
     total = steps_of(measure_once)
     problems = []
-    for step in (*range(1, 120), *range(120, total, max(1, total // 60))):
+    for step in (*range(1, 120), *range(120, total, max(1, total // 30))):
         p = profile()
         before = process_state.read()
         with contextlib.suppress(KeyboardInterrupt), Interrupter(step) as interrupter:
@@ -433,7 +433,7 @@ def test_exit_from_a_signal_handler_at_any_step_leaves_nothing():
 
     old = signal.signal(signal.SIGTERM, exit_)
     try:
-        steps = sampled_steps(action, 40)
+        steps = sampled_steps(action, 15)
         left = [interrupted(step, action, signal.SIGTERM) for step in steps]
     finally:
         signal.signal(signal.SIGTERM, old)

@@ -82,6 +82,15 @@ CASES = {
     "a lost end inside a frame": [
         Op("frame", body=(Op("frame", kind="cache_load", closed=False), tick(2)))
     ],
+    "a look that finds nothing": [
+        Op("call", before=(Op("frame", body=(tick(9),), renamed=True),))
+    ],
+    "a look with something inside": [
+        Op("frame", renamed=True, body=(Op("call", body=(tick(2),)), tick(1)))
+    ],
+    "a look with something open inside": [
+        Op("frame", renamed=True, body=(Op("frame", closed=False, body=(tick(1),)),))
+    ],
     "recursion": [Op("call", body=(tick(1), Op("call", body=(tick(2), Op("call")))))],
     "stop inside a call": [Op("call", body=(tick(5), Op("stop"), tick(7)))],
     "stop while dispatching": [
@@ -159,6 +168,7 @@ def operations(inner):
             body=some,
             kind=st.sampled_from(["compile", "cache_load"]),
             closed=st.sampled_from([True, True, True, False]),
+            renamed=st.booleans(),
             fails=st.sampled_from(["", "", "body"]),
         ),
         st.builds(Op, st.just("loop"), st.integers(0, N_LOOPS - 1), some, code=codes),
@@ -181,7 +191,7 @@ def _control(name):
     return st.just(Op(name))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(script=scripts(controls=()))
 def test_books_equal_the_reference_in_one_session(player, script):
     """Whatever calls what, and however it ends, the books agree to the tick."""
@@ -189,9 +199,20 @@ def test_books_equal_the_reference_in_one_session(player, script):
     assert native == reference
 
 
-@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(script=scripts(controls=[_control("stop"), _control("start"), _control("fork")]))
 def test_books_equal_the_reference_over_sessions(player, script):
     """Sessions that begin, end and fork anywhere keep their books apart, exactly."""
+    native, reference = both(player, *script)
+    assert native == reference
+
+
+@pytest.mark.slow
+@settings(
+    deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(script=scripts(controls=[_control("stop"), _control("start"), _control("fork")]))
+def test_books_equal_the_reference_over_many_sessions(player, script):
+    """The same over thousands of scripts."""
     native, reference = both(player, *script)
     assert native == reference
