@@ -34,7 +34,7 @@ from numbaprof.model import (
 from numbaprof.native import boxing, cfuncs, numba_api, patches
 from numbaprof.native.boxing import BoxingField, BoxingSlot
 from numbaprof.native.engine import Engine, ParallelSlot, Slot, UfuncSlot
-from numbaprof.native.hooks import CallHook, HookErrors
+from numbaprof.native.hooks import After, CallHook, HookErrors
 from numbaprof.native.layout import START_MINIMUM, SlotField, UfuncField
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Record:
     library: Callable[[], Any] | None = None
     """Weak reference to the code library, to find compiled callers at the end."""
     callers: set[str] = field(default_factory=set)
+    recurses: frozenset[FunctionId] = frozenset()
+    """Functions it calls from compiled code that call it."""
     address_taken: bool = False
     boxing: BoxingSlot | None = None
     boxing_reason: str = "not asked for; see the option `detail`"
@@ -207,13 +209,32 @@ class DispatchHook:
             *((place, self._after_address_taken) for place in places.first_class),
         )
         for (owner, attribute), after in watch:
-            hook = CallHook(owner, attribute, after=after, errors=self.errors)
+            hook = CallHook(
+                owner, attribute, after=self._uncharged(after), errors=self.errors
+            )
             try:
                 hook.install()
             except (AttachError, UnsupportedError) as error:
                 self.errors.add(f"hook {hook.name}", error)
                 continue
             self._hooks.append(hook)
+
+    def _uncharged(self, after: After) -> After:
+        """Keep the time that attaching takes out of what Numba was doing."""
+        engine = self._engine
+        if engine is None:
+            return after
+
+        def attach(
+            args: tuple[Any, ...], kwargs: Any, outcome: Any, failed: bool
+        ) -> None:
+            since = engine.now()
+            try:
+                after(args, kwargs, outcome, failed)
+            finally:
+                engine.charge_overhead(since)
+
+        return attach
 
     def _attach_everything(self) -> None:
         for dispatcher in numba_api.live_dispatchers():
@@ -303,8 +324,10 @@ class DispatchHook:
         )
         if kind == "generator":
             record.reason = GENERATOR_REASON
-        if numba_api.calls_itself(thing):
-            record.callers.add(function.qualname)
+        record.recurses = frozenset(
+            self._registry.identify(callee)
+            for callee in numba_api.recursive_callees(thing, cres)
+        )
         self.records.append(record)
         self._remember_function(thing, function, late=late)
         definitions = getattr(cres.target_context, "_defns", None)
@@ -503,6 +526,11 @@ class DispatchHook:
                 for callee in by_library.get(id(linked), ()):
                     if _key(callee) != _key(record):
                         callee.callers.add(record.function.qualname)
+        # Code that calls back what is calling it cannot link it.
+        for record in self.records:
+            for other in self.records if record.recurses else ():
+                if other.function in record.recurses:
+                    other.callers.add(record.function.qualname)
 
     def dispatchers(self) -> tuple[DispatcherInfo, ...]:
         """Return the facts about every function seen, as they are now."""

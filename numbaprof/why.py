@@ -127,9 +127,15 @@ def eager_functions(result: ProfileResult) -> frozenset[FunctionId]:
     """Find functions whose overloads come from signatures in the decorator.
 
     An overload's origin says so only if it was made before the profile began: while the
-    decorator runs, the function is not yet closed to other types.
+    decorator runs, the function is not yet closed to other types. One that was closed
+    by ``disable_compile()`` has overloads of another origin.
     """
-    return frozenset(info.function for info in result.dispatchers if info.eager)
+    lazily = {o.function for o in result.overloads if o.origin == "compiled"}
+    return frozenset(
+        info.function
+        for info in result.dispatchers
+        if info.eager and info.function not in lazily
+    )
 
 
 def source_of(function: FunctionId) -> tuple[str, str, str, int]:

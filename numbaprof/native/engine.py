@@ -183,6 +183,7 @@ class Engine:
             self.addresses["rename_frame"]
         )
         self._close = ctypes.PYFUNCTYPE(word, word)(self.addresses["close_frame"])
+        self._charge = ctypes.PYFUNCTYPE(None, word)(self.addresses["charge_overhead"])
         self._enter_row = ctypes.PYFUNCTYPE(word, word, word, word)(
             self.addresses["enter_row"]
         )
@@ -306,6 +307,10 @@ class Engine:
     def leave_row(self, token: int, since: int) -> int:
         """Pop the frame of ``token``, which ended at ``since``; return its ticks."""
         return int(self._leave_row(token, since))
+
+    def charge_overhead(self, since: int) -> None:
+        """Keep the time since a clock reading out of every figure of this thread."""
+        self._charge(since)
 
     def set_dispatch_target(self, address: int) -> None:
         """Say which ``tp_call`` the trampoline ``dispatch`` stands in for."""

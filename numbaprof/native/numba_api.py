@@ -656,6 +656,24 @@ def is_always_inlined(thing: Any) -> bool:
     return bool(options.get("inline") == "always")
 
 
+def recursive_callees(thing: Any, cres: Any) -> tuple[Any, ...]:
+    """Return the dispatchers that an overload calls while they call it.
+
+    Type inference marks such calls. Code from the cache has lost the marks; there the
+    function is taken to recurse if it names itself.
+    """
+    typemap = getattr(getattr(cres, "type_annotation", None), "typemap", None)
+    if typemap is None:
+        return (thing,) if calls_itself(thing) else ()
+    return tuple(
+        {
+            id(type_): type_.dispatcher_type.dispatcher
+            for type_ in typemap.values()
+            if isinstance(type_, types.RecursiveCall)
+        }.values()
+    )
+
+
 def calls_itself(thing: Any) -> bool:
     """Tell whether a dispatcher's function refers to the dispatcher by name."""
     function = python_function(thing)
