@@ -2,6 +2,7 @@
 
     python tests/integration/compare_numba_suites.py                  # the default ones
     python tests/integration/compare_numba_suites.py test_dispatcher  # some of them
+    python tests/integration/compare_numba_suites.py test_parfors@3:10  # a tenth
 
 Each suite is run as ``python -m numba.runtests -v SUITE`` and as ``python -m numbaprof
 run -o PROFILE -m numba.runtests -v SUITE``, and every single test must end alike:
@@ -12,7 +13,7 @@ Where a test ends otherwise, both are repeated. A test is called unsteady if it 
 differently among plain runs alone; all other differences are numbaprof's, and so is a
 profile that is not sound. Exit code 1 if there is any.
 
-Takes as long as the suites do, twice: about half an hour for the default ones.
+Takes as long as the suites do, twice; of the longest, a slice is the default.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ SUITES = (
     "test_tracing",
     "test_warnings",
     "npyufunc.test_caching",
-    "npyufunc.test_dufunc",
+    "npyufunc.test_dufunc@0:6",
     "npyufunc.test_errors",
-    "npyufunc.test_gufunc",
+    "npyufunc.test_gufunc@0:3",
     "npyufunc.test_parallel_env_variable",
     "npyufunc.test_parallel_low_work",
     "npyufunc.test_parallel_ufunc_issues",
@@ -76,7 +77,10 @@ SUITES = (
     "npyufunc.test_ufuncbuilding",
     "npyufunc.test_update_inplace",
     "npyufunc.test_vectorize_decor",
-    "test_parfors",
+    "test_parfors@0:12",
+    "test_stencils@0:8",
+    "test_typedlist@0:6",
+    "test_dictobject@0:8",
 )
 """Below ``numba.tests``: whatever numbaprof hooks, patches or listens to."""
 
@@ -191,6 +195,7 @@ def run_suite(suite: str, folder: Path, *, profiled: bool, number: int = 0) -> S
     ----------
     suite : str
         Below ``numba.tests``; may name a class or a test, ``test_cfunc.TestCFunc``.
+        ``test_parfors@3:10`` is slice 3 of 10, chosen by Numba's option ``-j``.
     folder : Path
         Receives what the run wrote, and the profile.
     profiled : bool
@@ -198,9 +203,11 @@ def run_suite(suite: str, folder: Path, *, profiled: bool, number: int = 0) -> S
     number : int, optional
         Part of the files' names, for repetitions.
     """
-    stem = f"{suite}-{'profiled' if profiled else 'plain'}-{number}"
+    stem = f"{suite}-{'profiled' if profiled else 'plain'}-{number}".replace(":", "of")
     profile = folder / f"{stem}.json"
-    program = ["-m", "numba.runtests", "-v", f"numba.tests.{suite}"]
+    name, _, part = suite.partition("@")
+    program = ["-m", "numba.runtests", "-v", *(["-j", part] if part else [])]
+    program.append(f"numba.tests.{name}")
     if profiled:
         program = ["-m", "numbaprof", "run", "-q", "-o", str(profile), *program]
     log = folder / f"{stem}.log"
