@@ -229,9 +229,9 @@ def test_first_overload_says_where_it_came_from(changes, reason):
 
 
 def test_closed_dispatcher_listed_its_signatures():
-    """While a decorator runs an overload's origin is not eager yet; the function is."""
+    """One that was loaded does not say so itself; its function does."""
     result = make_result(
-        make_overload(args=(INT,)),
+        make_overload(args=(INT,), origin="eager"),
         make_overload(args=(FLOAT,), origin="cache"),
         dispatchers=(make_dispatcher(eager=True),),
     )
@@ -240,6 +240,14 @@ def test_closed_dispatcher_listed_its_signatures():
         "listed in the decorator, loaded from cache; arguments of other types are cast "
         "to it",
     )
+
+
+def test_dispatcher_closed_after_use_listed_nothing():
+    """``disable_compile()`` makes no list of what was compiled before."""
+    result = make_result(
+        make_overload(args=(INT,)), dispatchers=(make_dispatcher(eager=True),)
+    )
+    assert explain_overloads(result) == ("first call",)
 
 
 def test_later_overload_from_cache_is_not_called_compiled():
