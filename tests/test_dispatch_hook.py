@@ -354,11 +354,15 @@ def test_result_keeps_no_slot_alive():
     """When a session is over its slots are gone; only plain data stays."""
     from numbaprof.native.engine import Slot
 
+    def slots():
+        gc.collect()
+        return {id(o) for o in gc.get_objects() if type(o) is Slot}
+
+    before = slots()
     with profile() as p:
         callee(1)
-    gc.collect()
     assert p.result.overloads
-    assert [o for o in gc.get_objects() if type(o) is Slot] == []
+    assert slots() <= before
 
 
 def test_attaching_is_linear(monkeypatch):
