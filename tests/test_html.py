@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 
 import pytest
 from builders import (
-    make_dispatcher,
-    make_environment,
     make_event,
     make_function,
     make_losses,
     make_node,
     make_overload,
-    make_process,
     make_result,
-    make_site,
     make_thread,
-    scalar,
 )
+from pages import EVIL, evil_profile, small_profile
 
 import numbaprof
 from numbaprof.analysis import summarize
@@ -32,8 +27,6 @@ from numbaprof.html import mimebundle, plot, to_html
 from numbaprof.page_data import PageOptions, to_json
 from numbaprof.report import ReportOptions, state_lead
 from numbaprof.svg import render_svg
-
-EVIL = '</script><img src=x onerror="window.__pwned=1">\'&\u2028'
 
 
 class Outline(HTMLParser):
@@ -61,51 +54,6 @@ class Outline(HTMLParser):
 def data_of(page: str) -> dict:
     """Read the data block of a page."""
     return json.loads(Outline(page).texts["data"])
-
-
-def small_profile(**changes):
-    """Build two overloads, their compilations and calls."""
-    function = make_function("scale")
-    result = make_result(
-        make_overload(function, calls=3, mean_ns=1000),
-        make_overload(function, calls=2, args=(scalar("float64"),)),
-        make_overload("helper", calls=0, internal=True, origin="internal"),
-        events=(make_event(function), make_event(function, signature="(float64)")),
-        **changes,
-    )
-    contexts = tuple(
-        replace(node, calls=1) if node.kind == "compile" else node
-        for node in result.contexts
-    )
-    return replace(result, contexts=contexts)
-
-
-def evil_profile():
-    """Build a profile in which every text from outside is hostile."""
-    function = make_function(EVIL, module=EVIL, file=EVIL)
-    site = make_site(file=EVIL, function=EVIL, module=EVIL)
-    arg = scalar(EVIL, name=EVIL)
-    return make_result(
-        make_overload(function, args=(arg,)),
-        make_overload(function, calls=None, not_countable_reason=EVIL),
-        make_overload(function, args=(scalar(),)),
-        events=(
-            make_event(function, trigger=site, at_import=True, import_module=EVIL),
-            make_event(function, event="failed", error=EVIL, thread=EVIL),
-        ),
-        contexts=(make_thread(EVIL), make_node(via=site, inclusive_ns=0)),
-        processes=(
-            make_process(
-                label=EVIL,
-                exit=EVIL,
-                environment=make_environment(
-                    command_line=("python", EVIL), numba_settings=((EVIL, EVIL),)
-                ),
-            ),
-        ),
-        dispatchers=(make_dispatcher(function),),
-        losses=make_losses(hook_errors=(EVIL,), unattached=((EVIL, 1),)),
-    )
 
 
 def test_hostile_texts_add_no_element():

@@ -229,7 +229,7 @@ class Chart {
         break;
       case "ArrowDown":
         next = pick(all.filter((box) => box.y > here.y && overlap(box) > 0),
-          (box) => -1e6 * box.y + box.width);
+          (box) => -1e6 * box.y + (box.classes === "open" ? 0 : box.width));
         break;
       case "ArrowUp":
         next = pick(all.filter((box) => box.y < here.y && overlap(box) > 0),
