@@ -134,16 +134,18 @@ def name_event(event: CompileEvent, names: Mapping[FunctionId, str]) -> str:
 
 def shorten(site: CallSite | None) -> str:
     """Write a place for people: ``module.py:12``."""
-    if site is None:
-        return ""
-    name = PurePath(site.file.replace("\\", "/")).name or site.file
-    return f"{name}:{site.line}" if site.line else name
+    return "" if site is None else shorten_place(site.file, site.line)
+
+
+def shorten_place(file: str, line: int) -> str:
+    """Write a file without its folders, and the line if it is known."""
+    name = PurePath(file.replace("\\", "/")).name or file
+    return f"{name}:{line}" if line else name
 
 
 def place_of(function: FunctionId) -> str:
     """Write where a function is: ``module.py:12``."""
-    name = PurePath(function.file.replace("\\", "/")).name or function.file
-    return f"{name}:{function.line}" if function.line else name
+    return shorten_place(function.file, function.line)
 
 
 def _look(
@@ -221,10 +223,8 @@ class _Builder:
             name = self._name_thread(node)
         elif node.python_row >= 0:
             row = self._result.python_rows[node.python_row]
-            name = f"{row.qualname}{row.signature}"
-            place = f"{PurePath(row.file).name}:{row.line}" if row.line else ""
-        elif is_python and node.via is not None:
-            name, place = node.label or node.via.function, shorten(node.via)
+            name = (row.qualname or row.name) + row.signature
+            place = shorten_place(row.file, row.line) if kind == "python" else ""
         return self._add(
             Box(
                 kind,

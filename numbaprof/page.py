@@ -127,6 +127,7 @@ def _paragraphs(lines: Iterable[str]) -> str:
 
 def _split(summary: Summary) -> list[tuple[str, str, int]]:
     """Return (kind, name, nanoseconds) of the parts of the wall time that are there."""
+    rest_ns = summary.rest_ns - summary.python_ns - summary.builtin_ns
     parts = [
         ("compile", "compiling", summary.compile_ns),
         ("cache_load", "loading cached code", summary.cache_load_ns),
@@ -134,7 +135,9 @@ def _split(summary: Summary) -> list[tuple[str, str, int]]:
         ("dispatch", "dispatch", summary.dispatch_ns),
         ("overload", "compiled code", summary.kernel_ns),
         ("failed_dispatch", "dispatch that failed", summary.failed_dispatch_ns),
-        ("rest", "Python and the rest", summary.rest_ns),
+        ("python", "Python functions", summary.python_ns),
+        ("builtin", "builtins", summary.builtin_ns),
+        ("rest", "Python and the rest", rest_ns),
     ]
     always = ("compile", "dispatch", "overload", "rest")
     return [part for part in parts if part[2] > 0 or part[0] in always]

@@ -7,7 +7,7 @@ indices into one list, because a large profile repeats few names many times.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from numbaprof.analysis import (
@@ -21,11 +21,13 @@ from numbaprof.errors import OptionError
 from numbaprof.icicle import KINDS, Box, build, name_event, place_of, shorten
 from numbaprof.overload_table import (
     SORT_KEYS,
+    Totals,
     label_overload,
     order_overloads,
     sum_overloads,
 )
 from numbaprof.pruning import prune
+from numbaprof.summary import charge_helpers, uncharged_helpers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,14 +141,18 @@ def _list_overloads(
 ) -> dict[str, Any]:
     names = display_names(result)
     reasons = explain_overloads(result)
+    # As in the report: what Numba compiled for an overload is in its figure.
+    n_left, left_ns = uncharged_helpers(result)
+    result = charge_helpers(result)
     rows: dict[str, list[Any]] = {name: [] for name in _OVERLOAD_COLUMNS}
     families = order_overloads(result, options.sort)
-    ordered = [(index, members[0]) for members in families for index in members]
-    for index, head in ordered[: options.max_overloads]:
+    ordered = [index for members in families for index in members]
+    key = SORT_KEYS[options.sort]
+    # Not by family: the table says by which figure it is sorted.
+    ordered.sort(key=lambda index: -key(result.overloads[index]))
+    for index in ordered[: options.max_overloads]:
         overload = result.overloads[index]
-        label = label_overload(
-            overload, names[overload.function], is_child=index != head
-        )
+        label = label_overload(overload, names[overload.function])
         described: dict[str, Any] = {
             "index": index,
             "label": texts.add(label),
@@ -157,19 +163,22 @@ def _list_overloads(
         }
         for name, value in (described | _measure(overload)).items():
             rows[name].append(value)
-    others = [
-        ("more overloads", [result.overloads[i] for i, _ in ordered]),
-        ("of Numba’s own helpers", [o for o in result.overloads if is_internal(o)]),
+    listed = [result.overloads[index] for index in ordered]
+    more = sum_overloads(listed[options.max_overloads :])
+    helpers = sum_overloads(o for o in result.overloads if is_internal(o))
+    helpers = replace(
+        helpers, overloads=max(helpers.overloads, n_left), compile_ns=left_ns
+    )
+    groups = [("more overloads", more), ("of Numba’s own helpers", helpers)]
+    sums = [
+        [f"{total.overloads:,} {title}", _sum_cells(total)]
+        for title, total in groups
+        if total != Totals(overloads=total.overloads)
     ]
-    others[0] = (others[0][0], others[0][1][options.max_overloads :])
-    everything = sum_overloads(result.overloads)
-    sums = [(title, sum_overloads(group)) for title, group in others if group]
+    everything = sum_overloads(listed) + helpers
     return {
         "rows": rows,
-        "sums": [
-            [f"{total.overloads:,} {title}", _sum_cells(total)] for title, total in sums
-        ]
-        + [["all overloads", _sum_cells(everything)]],
+        "sums": [*sums, ["all overloads", _sum_cells(everything)]],
     }
 
 
@@ -210,7 +219,7 @@ def _percentile(overload: OverloadStats, q: float) -> int | None:
     )
 
 
-def _sum_cells(total: Any) -> dict[str, int]:
+def _sum_cells(total: Totals) -> dict[str, int]:
     """Only figures that can be added; inclusive ones contain each other."""
     return {
         "calls": total.calls,

@@ -134,15 +134,29 @@ def test_same_profile_makes_the_same_page():
 
 
 def test_page_lists_the_overloads_and_sums_the_rest():
-    """Each of the user's overloads is a row, helpers are summed, and last is all."""
+    """Each of the user's overloads is a row, and the last sum is of all of them."""
     overloads = data_of(to_html(small_profile()))["overloads"]
     assert len(overloads["rows"]["index"]) == 2
     assert overloads["rows"]["calls"] == [3, 2]
-    assert [title for title, _ in overloads["sums"]] == [
-        "1 of Numba’s own helpers",
-        "all overloads",
+    assert [title for title, _ in overloads["sums"]] == ["all overloads"]
+    assert overloads["sums"][0][1]["calls"] == 5
+
+
+def test_helpers_are_in_what_they_were_compiled_for_or_summed():
+    """A helper's time is its owner's, as in the report; without one it is summed."""
+    f = make_function("f")
+    events = (
+        make_event(f, inclusive_ns=100, exclusive_ns=60),
+        make_event("of_f", inclusive_ns=40, parent=0, internal=True),
+        make_event("of_none", inclusive_ns=5, internal=True),
+    )
+    result = make_result(make_overload(f, compile_ns=60), events=events)
+    overloads = data_of(to_html(result))["overloads"]
+    assert overloads["rows"]["compile"] == [100]
+    assert [(title, sums["compile"]) for title, sums in overloads["sums"]] == [
+        ("1 of Numba’s own helpers", 5),
+        ("all overloads", 105),
     ]
-    assert overloads["sums"][-1][1]["calls"] == 5
 
 
 def test_overloads_beyond_the_limit_are_summed():

@@ -17,6 +17,7 @@ from builders import (
 
 from numbaprof.compile_tree import match_events
 from numbaprof.icicle import KINDS, Box, build
+from numbaprof.model import PythonRow
 from numbaprof.pruning import prune
 
 MILLISECOND = 1_000_000
@@ -166,15 +167,24 @@ def test_python_contexts_stand_for_themselves():
     """A context of a Python function is one box, with its own time."""
     contexts = (
         make_thread(inclusive_ns=9, exclusive_ns=0),
-        make_node("python", via=make_site(), calls=2, inclusive_ns=9, exclusive_ns=4),
-        make_node(parent=1, via=make_site(), inclusive_ns=5),
+        make_node("python", python_row=0, calls=2, inclusive_ns=9, exclusive_ns=4),
+        make_node(parent=1, via=make_site(), inclusive_ns=3),
+        make_node("builtin", parent=1, python_row=1, calls=1, inclusive_ns=2),
     )
-    boxes = build(make_result(make_overload(), contexts=contexts, wall_ns=9))
+    python_rows = (
+        PythonRow("src/app.py", 3, "run", "App.run", "python", "(n: int)"),
+        PythonRow("~", 0, "<built-in method builtins.len>", "", "builtin"),
+    )
+    result = make_result(
+        make_overload(), contexts=contexts, python_rows=python_rows, wall_ns=9
+    )
+    boxes = build(result)
     assert shape(boxes)[1:] == [
-        ("MainThread", "python", "main", 9),
-        ("main", "overload", "kernel(int64)", 5),
+        ("MainThread", "python", "App.run(n: int)", 9),
+        ("App.run(n: int)", "overload", "kernel(int64)", 3),
+        ("App.run(n: int)", "builtin", "<built-in method builtins.len>", 2),
     ]
-    assert boxes[1].self_ns == 4
+    assert (boxes[1].self_ns, boxes[1].place) == (4, "app.py:3")
 
 
 def test_profile_of_nothing_is_one_box():

@@ -553,7 +553,7 @@ const table = (() => {
     ["p99", "p99", "99th percentile, accurate to a factor of 2", some("p50"), "lesser"],
     ["max", "max", "Longest call", some("max"), "lesser"],
     ["dispatch", "dispatch", "Finding the overload, over all calls"],
-    ["compile", "compile", "Compiling it, without the functions compiled for it"],
+    ["compile", "compile", "Compiling it and Numba’s helpers for it, without your other functions compiled for it"],
     ["cache_load", "load", "Loading it from the cache", some("cache_load")],
   ].filter((column) => column[3] !== false);
   const counted = new Set(["calls", "errors"]);
@@ -580,16 +580,16 @@ const table = (() => {
   }
 
   function line(row) {
-    const label = T[rows.label[row]], at = label.indexOf("("), child = label.startsWith("└");
-    const name = make("code", {}, make("b", {}, at < 0 || child ? label : label.slice(0, at)),
-      at < 0 || child ? "" : label.slice(at));
+    const label = T[rows.label[row]], at = label.indexOf("(");
+    const name = make("code", {}, make("b", {}, at < 0 ? label : label.slice(0, at)),
+      at < 0 ? "" : label.slice(at));
     const button = make("button", { type: "button", title: `show where it ran: ${T[rows.full[row]]}` }, name);
     button.setAttribute("aria-pressed", row === picked);
     button.addEventListener("click", () => pick(row === picked ? -1 : row));
     const notes = [T[rows.place[row]], T[rows.why[row]], T[rows.note[row]]];
     const small = make("small", {}, notes.filter((note, i) => note && notes.indexOf(note) === i).join(" · "));
     return make("tr", { className: row === picked ? "picked" : "" },
-      make("td", { className: child ? "name child" : "name" }, button, small),
+      make("td", { className: "name" }, button, small),
       ...columns.map((column) => cell(row, column)));
   }
 

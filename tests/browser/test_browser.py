@@ -86,7 +86,7 @@ def test_page_opens_offline_without_errors(seen):
 
 def test_page_draws_boxes_rows_and_events(seen):
     """Each context is a box, each overload a row, each compilation in the timeline."""
-    assert (seen["boxes"], seen["rows"], seen["sums"], seen["events"]) == (5, 2, 2, 2)
+    assert (seen["boxes"], seen["rows"], seen["sums"], seen["events"]) == (5, 2, 1, 2)
     assert "MainThread" in seen["texts"]
     assert "scale(int64)" in seen["texts"]
 
