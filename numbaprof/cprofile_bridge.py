@@ -69,6 +69,9 @@ class RowEngine(Protocol):
     def leave_row(self, token: int, since: int) -> int:
         """Pop the frame of a token and all above it."""
 
+    def is_closed(self) -> bool:
+        """Tell whether Numba is at work in this thread; nothing is booked then."""
+
 
 class Tracer(Protocol):
     """Sees Python calls and books them."""
@@ -82,12 +85,6 @@ class Tracer(Protocol):
     def stop(self) -> None:
         """See no more calls and put everything back."""
 
-    def pause(self) -> None:
-        """Book nothing in this thread until :meth:`resume`; for compiling. Nests."""
-
-    def resume(self) -> None:
-        """Book again."""
-
 
 TRANSPARENT = -2
 """Token of a frame that is on no stack: what it calls is its caller's."""
@@ -99,7 +96,6 @@ class _Stack(threading.local):
 
     def __init__(self) -> None:
         self.entries: list[tuple[object, int]] = []
-        self.paused = 0
 
 
 class _Reference:
@@ -114,18 +110,9 @@ class _Reference:
         self._running = False
         self._keys: dict[int, dict[Hashable, tuple[Row, object]]] = {}
 
-    def pause(self) -> None:
-        """Book nothing in this thread until :meth:`resume`; for compiling. Nests."""
-        self._stack.paused += 1
-
-    def resume(self) -> None:
-        """Book again."""
-        self._stack.paused -= 1
-
     def _enter(self, code: CodeType, frame: FrameType | None, since: int) -> None:
         """Push a Python frame; ``frame`` is None for one that is to be passed over."""
-        stack = self._stack
-        if stack.paused or not self._running:
+        if self._engine.is_closed() or not self._running:
             return
         token = TRANSPARENT
         if frame is not None:
@@ -137,14 +124,13 @@ class _Reference:
                 row = None
             if row is not None:
                 token = self._engine.enter_row(row.address, since)
-        stack.entries.append((code, token))
+        self._stack.entries.append((code, token))
 
     def _leave(self, code: CodeType, since: int) -> None:
         """Pop a Python frame; one that was entered before we came is not there."""
-        stack = self._stack
-        if stack.paused:
+        if self._engine.is_closed():
             return
-        entries = stack.entries
+        entries = self._stack.entries
         for depth in range(len(entries) - 1, -1, -1):
             if entries[depth][0] is code:
                 token = entries[depth][1]
@@ -156,20 +142,22 @@ class _Reference:
     def _enter_builtin(
         self, caller: CodeType, function: object, argument: object, since: int
     ) -> None:
-        stack = self._stack
-        if stack.paused or not self._running or self._book.is_hidden(caller):
+        if (
+            self._engine.is_closed()
+            or not self._running
+            or self._book.is_hidden(caller)
+        ):
             return
         row = self._book.builtin_row(function, argument)
         if row is not None:
             token = self._engine.enter_row(row.address, since)
-            stack.entries.append((_BUILTIN, token))
+            self._stack.entries.append((_BUILTIN, token))
 
     def _leave_builtin(
         self, caller: CodeType, function: object, argument: object, since: int
     ) -> None:
-        stack = self._stack
-        entries = stack.entries
-        if stack.paused or not entries or entries[-1][0] is not _BUILTIN:
+        entries = self._stack.entries
+        if not entries or entries[-1][0] is not _BUILTIN or self._engine.is_closed():
             return
         if is_booked(function, argument) and not self._book.is_hidden(caller):
             self._engine.leave_row(entries.pop()[1], since)
@@ -352,7 +340,7 @@ if sys.version_info >= (3, 12):
             UnsupportedError
                 Other tools have taken all ids.
             """
-            self._tool = self._claim()
+            self._claim()
             callbacks = {
                 _EVENTS.PY_START: self._on_start,
                 _EVENTS.PY_RESUME: self._on_start,
@@ -379,19 +367,24 @@ if sys.version_info >= (3, 12):
 
         def stop(self) -> None:
             """See no more calls, in no thread."""
-            if not self._running:
+            tool = self._tool
+            if tool < 0:
                 return
             self._running = False
-            sys.monitoring.set_events(self._tool, 0)
-            for event in _REGISTERED:
-                sys.monitoring.register_callback(self._tool, event, None)
-            sys.monitoring.free_tool_id(self._tool)
+            if sys.monitoring.get_tool(tool) is not None:
+                sys.monitoring.set_events(tool, 0)
+                for event in _REGISTERED:
+                    sys.monitoring.register_callback(tool, event, None)
+                sys.monitoring.free_tool_id(tool)
+            self._tool = -1
 
-        def _claim(self) -> int:
+        def _claim(self) -> None:
             for tool in _TOOLS:
                 if sys.monitoring.get_tool(tool) is None:
+                    # First, so that stop() finds it whatever interrupts.
+                    self._tool = tool
                     sys.monitoring.use_tool_id(tool, "numbaprof")
-                    return tool
+                    return
             names = ", ".join(str(sys.monitoring.get_tool(tool)) for tool in _TOOLS)
             raise UnsupportedError(
                 f"Python calls cannot be seen: {names} hold the ids of sys.monitoring "
@@ -546,12 +539,6 @@ class _Native:
             for error in self._tracer.failures
         ]
 
-    def pause(self) -> None:
-        """Do nothing: it sees on the stack when Numba is at work."""
-
-    def resume(self) -> None:
-        """Do nothing."""
-
 
 def make_tracer(engine: Any, book: RowBook, *, builtins: bool = True) -> Tracer:
     """Return the best tracer there is here, or the one NUMBAPROF_BACKEND asks for.
@@ -582,6 +569,8 @@ def make_tracer(engine: Any, book: RowBook, *, builtins: bool = True) -> Tracer:
             if asked:
                 raise
             reason = str(error)
-    tracer = reference_tracer(engine, book, builtins=builtins)
+    from numbaprof.native.row_stack import RowStack
+
+    tracer = reference_tracer(RowStack(engine), book, builtins=builtins)
     tracer.backend = replace(tracer.backend, reason=reason)
     return tracer

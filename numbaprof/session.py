@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from numbaprof.dispatch_hook import DispatchHook, Record
     from numbaprof.native.clock import ClockPair
     from numbaprof.native.shared import SharedEngine
+    from numbaprof.python_level import PythonLevel
     from numbaprof.tree import Folded, UfuncEdge
 
 __all__ = ["Session", "SessionOptions", "active_session", "profile"]
@@ -67,6 +68,11 @@ class SessionOptions:
     """Name of this process in a merged profile."""
     detail: tuple[str, ...] = ()
     """Patterns of qualified names whose calls are split into unbox, kernel and box."""
+    python: bool = False
+    """See every call of Python and builtin functions, too."""
+    signatures: bool | str = "shape"
+    """What tells rows of one Python function apart: "shape" (dtype and shape of arrays,
+    types of the rest), "ndim" (without the lengths), "type" or False."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -86,6 +92,19 @@ class SessionOptions:
                 )
         if not isinstance(label, str) or not label:
             raise OptionError(f"label={label!r} must be a non-empty string")
+        if not isinstance(self.python, bool):
+            raise OptionError(f"python={self.python!r} must be True or False")
+        self._check_signatures()
+
+    def _check_signatures(self) -> None:
+        from numbaprof.signatures import Level
+
+        level = Level.of(self.signatures)
+        if level is not Level.SHAPE and not self.python:
+            raise OptionError(
+                f"signatures={self.signatures!r} is about Python functions, which are "
+                "not measured; add python=True"
+            )
 
 
 _LOCK = threading.Lock()
@@ -123,6 +142,8 @@ class Session:
         self._label = self.options.label
         self._threads: dict[int, str] = {}
         self._compile_reason = ""
+        self._python: PythonLevel | None = None
+        self._python_reason = ""
         self._state = "new"
         self.result: ProfileResult | None = None
         """What was measured, once the session has stopped."""
@@ -150,6 +171,9 @@ class Session:
                 self._claim()
                 claimed = True
                 self._install()
+            # Last, so that nothing of ours is seen.
+            if self._python is not None:
+                self._python.start()
         except BaseException:
             if claimed:
                 self.abandon()
@@ -164,6 +188,8 @@ class Session:
             if _active is not self:
                 return
             try:
+                if self._python is not None:
+                    self._python.stop()
                 if self._shared is not None and self._shared.engine is not None:
                     self._shared.engine.stop()
                 if self._compiles is not None:
@@ -213,6 +239,7 @@ class Session:
             reason=shared.reason,
             detail=self.options.detail,
         )
+        self._python = self._make_python_level(shared)
         tree = None if shared.engine is None else _EngineFrames(shared.engine)
         compiles = CompileEvents(registry, tree=tree)
         self._shared, self._dispatch, self._compiles = shared, dispatch, compiles
@@ -232,6 +259,18 @@ class Session:
         self._start_ns = time.perf_counter_ns()
         self._state = "running"
 
+    def _make_python_level(self, shared: SharedEngine) -> PythonLevel | None:
+        if not self.options.python:
+            return None
+        from numbaprof.python_level import PythonLevel
+        from numbaprof.signatures import Level
+
+        if shared.engine is None:
+            self._python_reason = shared.reason
+            _warn_no_python_level(shared.reason)
+            return None
+        return PythonLevel(shared.engine, Level.of(self.options.signatures))
+
     def stop(self, exit: str = "") -> ProfileResult:
         """End measuring, put everything back, and return the profile.
 
@@ -245,6 +284,9 @@ class Session:
         SessionStateError
             The session is not running.
         """
+        if self._state == "running" and self._python is not None:
+            # First, so that nothing of ours is seen.
+            self._python.stop()
         with _uninterrupted():
             with _LOCK:
                 if self._state != "running":
@@ -302,6 +344,8 @@ class Session:
         if shared.engine is not None:
             shared.engine.restart_after_fork(shared.ns_per_tick)
             dispatch.reset_after_fork()
+            if self._python is not None:
+                self._python.reset_after_fork()
             self._first = clock.read_pair(shared.engine.now)
         self._start_ns = time.perf_counter_ns()
 
@@ -341,6 +385,7 @@ class Session:
                 *dispatch.errors.messages(),
                 *compiles.hook_errors,
                 *folded.problems,
+                *(self._python.problems if self._python is not None else ()),
             ),
             unrestored=(*dispatch.unrestored, *compiles.unrestored),
         )
@@ -350,6 +395,7 @@ class Session:
             pid=os.getpid(),
             label=self._label,
             exit=exit,
+            tracing_ns=folded.tracing_ns,
         )
         return ProfileResult(
             processes=(run,),
@@ -358,6 +404,7 @@ class Session:
             compile_events=events,
             contexts=contexts,
             losses=losses,
+            python_rows=() if self._python is None else self._python.rows(folded),
         )
 
     def _fold(
@@ -380,7 +427,14 @@ class Session:
                         tree.UfuncEdge(index, *edge)
                         for edge in engine.edges(record.slot)
                     ]
-        return tree.fold(engine.records(), edges, addresses, self._threads, ns_per_tick)
+        return tree.fold(
+            engine.records(),
+            edges,
+            addresses,
+            self._threads,
+            ns_per_tick,
+            rows=None if self._python is None else self._python.addresses(),
+        )
 
     def _environment(self, clock: ClockInfo) -> Environment:
         from numbaprof.native import numba_api
@@ -389,10 +443,14 @@ class Session:
         shared, dispatch, _ = self._parts()
         disabled = numba_api.jit_is_disabled()
         source = "none" if self._compile_reason else "numba.core.event"
-        backends = (
+        backends = [
             dispatch.backend,
             BackendInfo("compile events", source, self._compile_reason),
-        )
+        ]
+        if self._python is not None:
+            backends.append(self._python.backend)
+        elif self.options.python:
+            backends.append(BackendInfo("python", "none", self._python_reason))
         return Environment(
             python=environment.python_text(),
             numba=numba_api.version(),
@@ -410,7 +468,7 @@ class Session:
             clock=clock,
             overhead_ns=shared.overhead_ns,
             overhead_reason=shared.reason,
-            backends=backends,
+            backends=tuple(backends),
             jit_disabled=disabled,
         )
 
@@ -443,6 +501,15 @@ def _warn_no_engine(reason: str) -> None:
         NumbaprofWarning(
             "no-engine",
             f"calls and times of overloads cannot be measured here: {reason}",
+        ),
+        stacklevel=_stacklevel(),
+    )
+
+
+def _warn_no_python_level(reason: str) -> None:
+    warnings.warn(
+        NumbaprofWarning(
+            "no-python-level", f"Python functions cannot be measured here: {reason}"
         ),
         stacklevel=_stacklevel(),
     )
@@ -826,6 +893,11 @@ class profile:  # used like a function, as contextlib.suppress is
     def callers(self) -> pd.DataFrame:
         """One row per overload and caller."""
         return self.result.callers
+
+    @property
+    def functions(self) -> pd.DataFrame:
+        """Python functions, builtins and overloads in pstats terms."""
+        return self.result.functions
 
     def report(self) -> str:
         """Return the report as plain text."""

@@ -42,6 +42,7 @@ class RowEngine:
     nodes: list[Node] = field(default_factory=lambda: [Node(-1, 0)])
     ticks: int = 0
     rows: int = 0
+    closed: bool = False
     index: dict[tuple[int, int], int] = field(default_factory=dict)
     stacks: dict[int, list[Frame]] = field(default_factory=lambda: defaultdict(list))
 
@@ -49,6 +50,10 @@ class RowEngine:
         """Let one tick pass and read the clock."""
         self.ticks += 1
         return self.ticks
+
+    def is_closed(self) -> bool:
+        """Tell whether a test has Numba be at work."""
+        return self.closed
 
     def new_row(self) -> int:
         """Return a number that no other row has."""

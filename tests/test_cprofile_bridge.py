@@ -479,24 +479,24 @@ def test_recursion_error_is_the_programs_own():
         assert "the recursion limit was reached" in traced.tracer.problems[-1]
 
 
-def test_pause_books_nothing_in_this_thread():
-    """Frames below a compilation are left out, and nest."""
+def test_nothing_is_booked_while_numba_is_at_work():
+    """Frames below dispatching or compiling are left out, and stay so in recursion."""
     traced = Traced(builtins=False)
-    tracer = traced.tracer
 
     def compile_it():
-        tracer.pause()
+        traced.engine.closed = True
         fib(3)
-        tracer.pause()
-        fib(3)
-        tracer.resume()
-        fib(3)
-        tracer.resume()
+        compile_it_again()
+        traced.engine.closed = False
         fib(1)
 
+    def compile_it_again():
+        if not traced.engine.closed:
+            compile_it()
+
     with traced:
-        compile_it()
-    assert traced.calls() == {"compile_it": 1, "fib": 1}
+        compile_it_again()
+    assert traced.calls() == {"compile_it": 1, "compile_it_again": 1, "fib": 1}
 
 
 def test_failure_of_the_profiler_is_not_the_programs(monkeypatch):
@@ -635,6 +635,7 @@ def test_compiled_call_has_no_python_row():
 
 def test_calls_reach_the_tree_of_the_engine():
     """Rows are nodes of the one tree, under their callers."""
+    from numbaprof.native.row_stack import RowStack
     from numbaprof.native.shared import shared_engine
 
     shared = shared_engine()
@@ -642,7 +643,7 @@ def test_calls_reach_the_tree_of_the_engine():
     if engine is None:
         pytest.skip(shared.reason)
     book = RowBook(engine.new_row, Level.SHAPE)
-    tracer = reference_tracer(engine, book, builtins=False)
+    tracer = reference_tracer(RowStack(engine), book, builtins=False)
     engine.start(shared.ns_per_tick)
     tracer.start()
     fib(5)

@@ -26,7 +26,7 @@ ROOMS = {
     },
     "native": {"native"},
     "instruments": {"dispatch_hook", "compile_events", "cprofile_bridge"},
-    "session": {"session", "sigterm", "tree"},
+    "session": {"python_level", "session", "sigterm", "tree"},
     "outputs": {
         "analysis",
         "call_graph",

@@ -228,15 +228,10 @@ class Engine:
         Only the forking thread exists in the child, so all other stacks go. Its own
         open frames are of an earlier epoch from here on and vanish as they return.
         """
+        # A tracer may be listening to this very code: nothing is booked meanwhile.
+        self.state[State.EPOCH] = 0
         mine = thread_state()
-        block = next(
-            (
-                ctypes.addressof(thread)
-                for thread in self._threads()
-                if thread[Thread.TSTATE] == mine
-            ),
-            0,
-        )
+        block = self.thread_block(mine)
         table = self._new_thread_table()
         if block:
             # Its stack stays, so that what is open in it finds its own frame again.
@@ -311,6 +306,13 @@ class Engine:
     def charge_overhead(self, since: int) -> None:
         """Keep the time since a clock reading out of every figure of this thread."""
         self._charge(since)
+
+    def thread_block(self, tstate: int) -> int:
+        """Return the address of a thread's block, 0 if it has none; it never moves."""
+        for thread in self._threads():
+            if thread[Thread.TSTATE] == tstate:
+                return ctypes.addressof(thread)
+        return 0
 
     def set_dispatch_target(self, address: int) -> None:
         """Say which ``tp_call`` the trampoline ``dispatch`` stands in for."""
