@@ -27,7 +27,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,6 +72,7 @@ class ChildOptions:
 
     detail: tuple[str, ...] = ()
     enabled: bool = True
+    signatures: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,7 @@ class Spool:
     def create(cls, options: ChildOptions) -> Spool:
         """Make a new folder that only this user can read."""
         spool = cls(Path(tempfile.mkdtemp(prefix="numbaprof-")))
-        content = {"detail": options.detail, "enabled": options.enabled}
-        spool._options_file.write_text(json.dumps(content))
+        spool._options_file.write_text(json.dumps(asdict(options)))
         return spool
 
     @property
@@ -95,7 +95,7 @@ class Spool:
     def read_options(self) -> ChildOptions:
         """Return what :meth:`create` was given."""
         content = json.loads(self._options_file.read_text())
-        return ChildOptions(tuple(content["detail"]), content["enabled"])
+        return ChildOptions(**(content | {"detail": tuple(content["detail"])}))
 
     def new_ticket(self, label: str) -> Ticket:
         """Return the outlet of this process, a child labelled ``label``."""
@@ -233,7 +233,7 @@ def record_this_process(folder: str) -> Callable[[], None] | None:
     except OSError:
         return None
     recorder = Recorder(
-        recording.session_factory(options.detail),
+        recording.session_factory(options.detail, signatures=options.signatures),
         spool.new_ticket("spawn"),
         enabled=options.enabled,
         label="spawn",

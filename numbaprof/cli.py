@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+SIGNATURE_LEVELS = ("shape", "ndim", "type", "none")
 FAILURE = 1
 USAGE = 2
 """As argparse exits."""
@@ -156,6 +157,12 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> s
         add("--detail", action="append", default=[], metavar="PATTERN",
             help="split the time of functions whose qualified name fits PATTERN "
             "(wildcards * ? [..]) into unboxing, kernel and boxing; may be repeated"),
+        add("--python", action="store_true",
+            help="see every call of Python functions and builtins, too, from the "
+            "import of Numba on"),
+        add("--signatures", choices=SIGNATURE_LEVELS, metavar="LEVEL",
+            help="with --python: what tells rows of one function apart: shape (dtype "
+            "and shape of arrays, types of the rest; the default), ndim, type or none"),
         add("--no-children", action="store_true", help="leave out child processes"),
         *_add_report_options(parser),
     ]  # fmt: skip
@@ -257,6 +264,8 @@ def _run(
     from numbaprof.runner import RunOptions, run
 
     program = _to_program(words, parser)
+    if given.signatures and not given.python:
+        parser.error("argument --signatures: needs --python")
     try:
         options = RunOptions(
             output=given.output and os.path.abspath(given.output),
@@ -264,6 +273,7 @@ def _run(
             start_disabled=given.start_disabled,
             children=not given.no_children,
             detail=tuple(given.detail),
+            signatures=given.signatures or "shape" if given.python else "",
             report=_report_options(given),
         )
     except OptionError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numbaprof.merging import merge
 from numbaprof.sigterm import SigtermHandler
@@ -66,13 +66,26 @@ class SessionFactory(Protocol):
         """Return a session of the process ``label``."""
 
 
-def session_factory(detail: tuple[str, ...]) -> SessionFactory:
-    """Return what makes the sessions of a run; Numba is imported at the first one."""
+def session_factory(detail: tuple[str, ...], *, signatures: str = "") -> SessionFactory:
+    """Return what makes the sessions of a run; Numba is imported at the first one.
+
+    Parameters
+    ----------
+    detail : tuple of str
+        As in :class:`numbaprof.session.SessionOptions`.
+    signatures : str
+        "" to leave Python functions out, "none" to see them without signatures, else
+        the level of signatures.
+    """
 
     def make(label: str) -> Session:
         from numbaprof.session import Session, SessionOptions
 
-        return Session(SessionOptions(label=label, detail=detail))
+        options: dict[str, Any] = {"label": label, "detail": detail}
+        if signatures:
+            options["python"] = True
+            options["signatures"] = False if signatures == "none" else signatures
+        return Session(SessionOptions(**options))
 
     return make
 

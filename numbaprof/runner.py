@@ -45,6 +45,8 @@ class RunOptions:
     children: bool = True
     detail: tuple[str, ...] = ()
     """Patterns of functions whose time is split into unboxing, kernel and boxing."""
+    signatures: str = ""
+    """Level that rows of Python functions are told apart at; "" leaves Python out."""
     report: ReportOptions = field(default_factory=ReportOptions)
 
 
@@ -69,10 +71,14 @@ def run(program: Program, options: RunOptions) -> None:
     enabled = not options.start_disabled
     spool = None
     if options.children:
-        spool = Spool.create(ChildOptions(detail=options.detail, enabled=enabled))
+        spool = Spool.create(
+            ChildOptions(
+                detail=options.detail, enabled=enabled, signatures=options.signatures
+            )
+        )
         os.environ[bootstrap.SPOOL_VARIABLE] = str(spool.folder)
     recording = Recorder(
-        recorder.session_factory(options.detail),
+        recorder.session_factory(options.detail, signatures=options.signatures),
         _MainOutlet(options, spool),
         enabled=enabled,
     )

@@ -196,3 +196,10 @@ def test_package_is_a_command(tmp_path, profile):
     done = Runner(tmp_path).numbaprof("report", profile)
     assert done.exit_code == 0
     assert "kernel(int64)" in done.stdout
+
+
+def test_signatures_are_refused_without_the_functions_they_are_of(capsys):
+    """--signatures says nothing about overloads."""
+    code, _, err = run(capsys, "run", "--signatures", "type", "script.py")
+    assert code == 2
+    assert "--signatures: needs --python" in err

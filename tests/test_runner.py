@@ -217,3 +217,27 @@ def test_nothing_is_left_in_the_temporary_folder(runner):
     runner.write(CALL)
     runner.profile("script.py")
     assert runner.left_in_temporary_folder() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("level", "signature"),
+    [("ndim", "(array: float64[:])"), ("none", "")],
+)
+def test_python_functions_are_in_the_profile_when_asked_for(tmp_path, level, signature):
+    """From the import of Numba on, also in a child that was spawned."""
+    runner = Runner(tmp_path, fake=False)
+    runner.write(
+        "import numba, numpy, subprocess, sys\n"
+        "def work(array): return len(array)\n"
+        "work(numpy.empty(3)); work(numpy.empty(4))\n"
+        "if len(sys.argv) == 1:\n"
+        "    subprocess.run([sys.executable, 'script.py', 'child'], check=True)\n"
+    )
+    run = runner.profile("--python", "--signatures", level, "script.py")
+    result = run.result
+    result.check()
+    found = {
+        row.signature: row.calls for row in result.python_rows if row.name == "work"
+    }
+    assert (run.exit_code, found, len(result.processes)) == (0, {signature: 4}, 2)
