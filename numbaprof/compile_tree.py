@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numbaprof.model import CompileEvent, ContextKind, ProfileResult
 
@@ -29,8 +29,14 @@ _TOLERANCE_NS, _TOLERANCE_SHARE = 10_000_000, 0.1
 """How far events and contexts may be apart on the same compilations. An event begins a
 little earlier and ends later; on a machine with more to do than cores, a time slice."""
 
-_Path = tuple[int | str, ...]
-"""A thread's root and the kinds below it: (3, "compile", "cache_load")."""
+_Path = tuple[str, ...]
+"""Kinds of contexts from a home down: ("compile", "cache_load")."""
+_Totals = dict[_Path, tuple[int, int]]
+"""Calls and nanoseconds by path."""
+_Place = tuple[str, str]
+"""File and qualified name of a Python function."""
+
+_NO_HOME = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ class MatchedEvents:
     contexts: frozenset[int]
     """Indices of contexts that the events replace."""
     outermost: dict[int, list[int]]
-    """Index of a thread's root to the indices of its events that are in no other."""
+    """Index of the context around them to the indices of events that are in no other:
+    a thread, or a Python function or builtin that was traced."""
 
 
 def nest_events(events: Sequence[CompileEvent]) -> dict[int, list[int]]:
@@ -61,80 +68,99 @@ def match_events(result: ProfileResult) -> MatchedEvents:
 
     Notes
     -----
-    All contexts of a thread are matched or none is. They are where each is right below
-    its thread or another one of them, as many events as calls were found on every
-    level, and their times agree within 10 % or 10 ms. A look into the cache in vain
-    that happened inside a compilation becomes part of it.
+    All contexts of compiling in one home (a thread, or a traced Python function) are
+    matched or none is. They are where as many events as calls were found on every
+    level, and their times agree within 10 % or 10 ms; and in a Python function only
+    where it has one context with compilations, as events know no more than its name. A
+    look into the cache in vain that happened inside a compilation becomes part of it.
     """
-    paths = _find_paths(result)
-    times: dict[int, dict[_Path, tuple[int, int]]] = defaultdict(dict)
-    members: dict[int, set[int]] = defaultdict(set)
-    failed: set[int] = set()
-    for index, (root, path) in enumerate(paths):
-        node = result.contexts[index]
-        if path is None:
-            failed.add(root)
-        elif len(path) > 1:
-            members[root].add(index)
-            if node.kind != "cache_miss":
-                calls, time_ns = times[root].get(path, (0, 0))
-                times[root][path] = calls + node.calls, time_ns + node.inclusive_ns
-    by_thread = _group_by_thread(result.compile_events)
+    homes = _Homes(result)
     nested = nest_events(result.compile_events)
     matched: set[int] = set()
     outermost: dict[int, list[int]] = {}
-    for root, expected in times.items():
-        thread = result.contexts[root]
-        events = by_thread.get((thread.process, thread.label), [])
-        found = _sum_by_path(result.compile_events, events, nested, root)
-        if root not in failed and _agree(expected, found):
-            matched |= members[root]
-            outermost[root] = events
+    for home, events in homes.share_out(nested[-1]).items():
+        found = _sum_by_path(result.compile_events, events, nested)
+        if home not in homes.closed and _agree(homes.totals[home], found):
+            matched |= homes.members[home]
+            outermost[home] = events
     return MatchedEvents(frozenset(matched), outermost)
 
 
-def _find_paths(result: ProfileResult) -> list[tuple[int, _Path | None]]:
-    """Give each context its thread's root, and its path if events might replace it.
+class _Homes:
+    """Contexts that have contexts of compiling below them, and what those counted."""
 
-    The path is ``(root,)`` for what has nothing to do with compiling, None for what
-    stands in the way.
-    """
-    found: list[tuple[int, _Path | None]] = []
-    for index, node in enumerate(result.contexts):
-        if node.parent < 0:
-            found.append((index, (index,)))
-            continue
-        root, above = found[node.parent]
-        beside_calls = result.contexts[node.parent].kind in ("thread", "compile")
-        inside = above is not None and len(above) > 1
-        path: _Path | None = (root,)
-        if node.kind in ("compile", "cache_load"):
-            path = (*above, node.kind) if above and beside_calls else None
-        elif inside:
-            path = above if node.kind == "cache_miss" else None
-        found.append((root, path))
-    return found
+    def __init__(self, result: ProfileResult) -> None:
+        self._result = result
+        self.totals: dict[int, _Totals] = defaultdict(dict)
+        self.members: dict[int, set[int]] = defaultdict(set)
+        self.closed: set[int] = set()
+        """Homes where something else is inside of a compilation."""
+        self._places: dict[int, tuple[int, _Place | None]] = {}
+        self._find()
 
+    def _find(self) -> None:
+        contexts, rows = self._result.contexts, self._result.python_rows
+        home = [_NO_HOME] * len(contexts)
+        root = list(home)
+        paths: list[_Path] = [()] * len(contexts)
+        places: list[_Place | None] = [None] * len(contexts)
+        for index, node in enumerate(contexts):
+            above = node.parent
+            if above < 0:
+                home[index] = root[index] = index
+                continue
+            root[index], places[index] = root[above], places[above]
+            inside = paths[above] != ()
+            if node.kind in ("compile", "cache_load"):
+                home[index], paths[index] = home[above], (*paths[above], node.kind)
+                self._add(index, home[above], paths[index])
+                self._places[home[above]] = root[above], places[above]
+            elif inside:
+                home[index], paths[index] = home[above], paths[above]
+                self.members[home[above]].add(index)
+                if node.kind != "cache_miss":
+                    self.closed.add(home[above])
+            elif node.kind in ("python", "builtin"):
+                home[index] = index
+                if node.kind == "python" and node.python_row >= 0:
+                    row = rows[node.python_row]
+                    places[index] = row.file, row.qualname
 
-def _group_by_thread(
-    events: Sequence[CompileEvent],
-) -> dict[tuple[int, str], list[int]]:
-    groups: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for index, event in enumerate(events):
-        if event.parent < 0:
-            groups[event.process, event.thread].append(index)
-    return groups
+    def _add(self, index: int, home: int, path: _Path) -> None:
+        node = self._result.contexts[index]
+        self.members[home].add(index)
+        calls, time_ns = self.totals[home].get(path, (0, 0))
+        self.totals[home][path] = calls + node.calls, time_ns + node.inclusive_ns
+
+    def share_out(self, outermost: Iterable[int]) -> dict[int, list[int]]:
+        """Give every home the events that can only be its own."""
+        by_place: dict[tuple[int, str, _Place | None], list[int]] = defaultdict(list)
+        for home, (root, place) in self._places.items():
+            if home != _NO_HOME:
+                thread = self._result.contexts[root]
+                by_place[thread.process, thread.label, place].append(home)
+        shares: dict[int, list[int]] = defaultdict(list)
+        for index in outermost:
+            event = self._result.compile_events[index]
+            site = event.trigger
+            place = (site.file, site.function) if site is not None else None
+            homes = by_place.get(
+                (event.process, event.thread, place),
+                by_place.get((event.process, event.thread, None), []),
+            )
+            if len(homes) == 1:
+                shares[homes[0]].append(index)
+        return shares
 
 
 def _sum_by_path(
     events: Sequence[CompileEvent],
     outermost: list[int],
     nested: dict[int, list[int]],
-    root: int,
-) -> dict[_Path, tuple[int, int]]:
+) -> _Totals:
     """Count events and add their times by the path their contexts would have."""
-    found: dict[_Path, tuple[int, int]] = {}
-    waiting: list[tuple[int, _Path]] = [(index, (root,)) for index in outermost]
+    found: _Totals = {}
+    waiting: list[tuple[int, _Path]] = [(index, ()) for index in outermost]
     while waiting:
         index, above = waiting.pop()
         event = events[index]
@@ -145,9 +171,7 @@ def _sum_by_path(
     return found
 
 
-def _agree(
-    expected: dict[_Path, tuple[int, int]], found: dict[_Path, tuple[int, int]]
-) -> bool:
+def _agree(expected: _Totals, found: _Totals) -> bool:
     if expected.keys() != found.keys():
         return False
     for path, (calls, time_ns) in expected.items():

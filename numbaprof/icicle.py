@@ -62,13 +62,14 @@ KINDS: dict[str, Kind] = {
     "dispatching": Kind(
         "dispatch under way", "#c9b3f5", "#5a449c", "when the profile ended"
     ),
-    "python": Kind(
-        "Python function",
+    "python": Kind("Python", "#bfe0a4", "#42602c"),
+    "builtin": Kind("builtin", "#dbe5d2", "#3a4534", "a function written in C"),
+    "caller": Kind(
+        "Python caller",
         "#dfe4ea",
         "#38424d",
         "as wide as what was measured inside; its own time is not",
     ),
-    "builtin": Kind("builtin", "#cfd4d9", "#474d54"),
     "thread": Kind("thread", "#c3ccd6", "#46525f"),
     "unattached": Kind(
         "not attached", "#cfdff2", "#33475f", "compiled code that could not be told"
@@ -104,7 +105,7 @@ class Box:
     errors: int = 0
     inclusive_ns: int = 0
     self_ns: int | None = 0
-    """None for Python functions, whose own time is not measured."""
+    """None for callers, whose own time is not measured."""
     dispatch_ns: int = 0
     """Before ``inclusive_ns``; drawn as a box of its own."""
 
@@ -178,8 +179,8 @@ class _Builder:
         for index, node in enumerate(self._result.contexts):
             if index not in matched.contexts:
                 where[index] = self._draw_node(node, where)
-        for root, events in matched.outermost.items():
-            self._draw_events(events, where[root])
+        for home, events in matched.outermost.items():
+            self._draw_events(events, where[home])
         self._sum_callers()
         self._draw_rest(where)
         threads = [box for box in self._boxes if box.parent == 0]
@@ -255,7 +256,7 @@ class _Builder:
             module_level = site.function == "<module>"
             self._callers[key] = self._add(
                 Box(
-                    "python",
+                    "caller",
                     parent,
                     f"{file} (module level)" if module_level else site.function,
                     f"{file}:{line}" if line and not module_level else file,
@@ -264,14 +265,15 @@ class _Builder:
             )
         return self._callers[key]
 
-    def _draw_events(self, outermost: Sequence[int], root: int) -> None:
-        """Draw a thread's events and what is nested in them, equal ones in one box."""
+    def _draw_events(self, outermost: Sequence[int], home: int) -> None:
+        """Draw events and what is nested in them, equal ones in one box."""
         merged: dict[tuple[int, FunctionId, str, str], int] = {}
-        waiting = [(index, root) for index in reversed(outermost)]
+        waiting = [(index, home) for index in reversed(outermost)]
         while waiting:
             index, parent = waiting.pop()
             event = self._result.compile_events[index]
-            if event.parent < 0 and event.trigger is not None:
+            in_thread = parent == home and self._boxes[home].kind == "thread"
+            if in_thread and event.trigger is not None:
                 line = self._find_definition(event.trigger)
                 parent = self._caller(parent, event.trigger, line)
             key = (parent, event.function, event.signature, event.event)
@@ -302,7 +304,7 @@ class _Builder:
     def _sum_callers(self) -> None:
         for box in reversed(self._boxes):
             above = self._boxes[box.parent]
-            if box.parent >= 0 and above.kind == "python" and above.self_ns is None:
+            if box.parent >= 0 and above.kind == "caller":
                 above.inclusive_ns += box.width_ns
 
     def _draw_rest(self, where: Mapping[int, int]) -> None:

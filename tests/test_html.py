@@ -172,7 +172,7 @@ def test_page_draws_a_box_for_each_context():
     data = data_of(to_html(small_profile()))
     kinds = [data["boxes"]["kinds"][kind] for kind in data["boxes"]["kind"]]
     assert sorted(kinds) == sorted(
-        ["thread", "python", "overload", "overload", "compile", "compile", "rest"]
+        ["thread", "caller", "overload", "overload", "compile", "compile", "rest"]
     )
 
 

@@ -79,7 +79,7 @@ def test_compilations_and_calls_are_under_the_function_that_caused_them():
     ms = MILLISECOND
     assert shape(boxes) == [
         ("", "thread", "MainThread", 300 * ms + 1050),
-        ("MainThread", "python", "main", 300 * ms + 50),
+        ("MainThread", "caller", "main", 300 * ms + 50),
         ("main", "overload", "f(int64)", 40),
         ("main", "compile", "compile f(int64)", 300 * ms),
         ("compile f(int64)", "compile", "compile g(int64)", 100 * ms),
@@ -134,6 +134,57 @@ def test_threads_are_matched_one_by_one():
     events = (make_event(), make_event("other", thread="worker"))
     result = make_result(make_overload(), events=events, contexts=contexts)
     assert match_events(result).contexts == {1}
+
+
+def traced_run(*, contexts_of_main=1):
+    """Build a traced profile: main calls work, both compile something."""
+    ns = 100 * MILLISECOND
+    compiles = 1 + contexts_of_main
+    contexts = [
+        make_thread(inclusive_ns=compiles * ns, exclusive_ns=0),
+        make_node("python", python_row=0, calls=1, inclusive_ns=2 * ns, exclusive_ns=0),
+        make_node(
+            "python", parent=1, python_row=1, calls=1, inclusive_ns=ns, exclusive_ns=0
+        ),
+        make_node("compile", parent=2, calls=1, inclusive_ns=ns),
+        make_node("compile", parent=1, calls=1, inclusive_ns=ns),
+    ]
+    if contexts_of_main > 1:
+        contexts += [
+            make_node("builtin", python_row=2, inclusive_ns=ns, exclusive_ns=0),
+            make_node(
+                "python", parent=5, python_row=0, inclusive_ns=ns, exclusive_ns=0
+            ),
+            make_node("compile", parent=6, calls=1, inclusive_ns=ns),
+        ]
+    events = tuple(
+        make_event(name, trigger=make_site(function=trigger))
+        for name, trigger in [("f", "work"), ("g", "main"), ("h", "main")][:compiles]
+    )
+    rows = (
+        PythonRow("script.py", 3, "main", "main", "python"),
+        PythonRow("script.py", 9, "work", "work", "python"),
+        PythonRow("~", 0, "map", "map", "builtin"),
+    )
+    return make_result(
+        make_overload(), events=events, contexts=tuple(contexts), python_rows=rows
+    )
+
+
+def test_compilations_are_in_the_traced_function_that_caused_them():
+    """Where Python was traced an event belongs to the function of its trigger."""
+    boxes = build(traced_run())
+    pairs = [
+        (parent, name) for parent, kind, name, _ in shape(boxes) if kind == "compile"
+    ]
+    assert pairs == [("work", "compile f(int64)"), ("main", "compile g(int64)")]
+
+
+def test_function_that_compiles_in_two_contexts_stays_closed():
+    """An event knows the function that caused it, not from where that was called."""
+    boxes = build(traced_run(contexts_of_main=2))
+    names = sorted(box.name for box in boxes if box.kind == "compile")
+    assert names == ["compile f(int64)", "compiling", "compiling"]
 
 
 def test_cache_miss_inside_a_compilation_is_part_of_it():

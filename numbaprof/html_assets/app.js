@@ -298,7 +298,7 @@ const calls = (() => {
       const open = kind === "rest" || kind === "small";
       boxes.push({
         ...common, key: `b${i}`, x, width: inner, kind, label: name,
-        classes: open ? "open" : kind === "overload" || kind === "compile" ? shade(i).trim() : "plain",
+        classes: open ? "open" : ["overload", "compile", "python"].includes(kind) ? shade(i).trim() : "plain",
         name: `${name}, ${duration(B.inclusive[i])}`
           + (B.calls[i] === null ? "" : `, ${plural(B.calls[i], "call")}`),
       });
@@ -330,7 +330,8 @@ const calls = (() => {
     }
     const above = B.parent[i];
     if (above >= 0) {
-      const verb = kindOf(above) === "python" && B.overload[i] >= 0 ? "called by" : "inside";
+      const called = ["python", "caller"].includes(kindOf(above)) && B.overload[i] >= 0;
+      const verb = called ? "called by" : "inside";
       const place = T[B.place[above]];
       figures.push([verb, T[B.name[above]] + (place ? `, ${place}` : "")]);
     }
@@ -557,7 +558,7 @@ const table = (() => {
     ["cache_load", "load", "Loading it from the cache", some("cache_load")],
   ].filter((column) => column[3] !== false);
   const counted = new Set(["calls", "errors"]);
-  const gauges = { cost: "python", total: "overload", compile: "compile" };
+  const gauges = { cost: "thread", total: "overload", compile: "compile" };
   const largest = Object.fromEntries(Object.keys(gauges).map(
     (name) => [name, rows[name].reduce((most, value) => Math.max(most, value || 0), 1)]));
   let sort = data.sort, down = data.sort !== "name", order = [...Array(n).keys()];
