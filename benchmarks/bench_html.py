@@ -2,7 +2,8 @@
 
 The profile is made up: 500,000 calls of 200 overloads from 60,000 contexts, as deep as
 twelve. Peer: reading the same profile from its own JSON, which anyone who looks at a
-saved profile waits for as well.
+saved profile waits for as well. Times are CPU seconds of this process, so that a busy
+machine changes them little.
 
 Run: python benchmarks/bench_html.py [rounds]
 """
@@ -91,12 +92,12 @@ def make_profile() -> numbaprof.ProfileResult:
 
 
 def best(function: Callable[[], Any], rounds: int) -> float:
-    """Return the shortest time of some rounds, in seconds."""
+    """Return the shortest time of some rounds, in CPU seconds."""
     times = []
     for _ in range(rounds):
-        start = time.perf_counter()
+        start = time.process_time()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 

@@ -23,7 +23,9 @@ from numbaprof.page_data import PageOptions
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-TOOLS = Path(os.environ.get("NUMBAPROF_BROWSER_TOOLS", ROOT / ".ci/cache/browser"))
+TOOLS = Path(
+    os.environ.get("NUMBAPROF_BROWSER_TOOLS", ROOT / ".ci/cache/browser")
+).resolve()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LAB_TIMEOUT = 120
 """Seconds for JupyterLab to answer."""
