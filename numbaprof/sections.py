@@ -602,7 +602,7 @@ def render_losses(result: ProfileResult, width: int) -> list[Line]:
     if n_hidden:
         texts.append(
             f"{plural(n_hidden, 'overload')} cannot be counted, which is no loss but a "
-            "limit; the notes under the table say why"
+            "limit; the table says why"
         )
     if not any(
         [losses.unattached, *(count for _, count, _, _ in counted)]
