@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numbaprof.html import plot
     from numbaprof.merging import merge
     from numbaprof.model import ProfileResult
+    from numbaprof.profiler import Profile
     from numbaprof.recorder import start, stop
     from numbaprof.session import profile
     from numbaprof.store import load
@@ -35,6 +36,7 @@ __all__ = [
     "NumbaprofError",
     "NumbaprofWarning",
     "OptionError",
+    "Profile",
     "ProfileResult",
     "SessionStateError",
     "TargetError",
@@ -49,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Profile": "numbaprof.profiler",
     "ProfileResult": "numbaprof.model",
     "load": "numbaprof.store",
     "merge": "numbaprof.merging",

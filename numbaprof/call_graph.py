@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numbaprof.model import ContextNode, ProfileResult
 
 __all__ = ["Calls", "Entry", "Key", "build_call_graph"]
@@ -48,21 +50,34 @@ class Calls:
             self.inclusive_ns += node.inclusive_ns + node.dispatch_ns
 
 
+Name = TypeVar("Name")
+
+
 @dataclass(slots=True)
-class Entry(Calls):
+class Entry(Calls, Generic[Name]):
     """A function and its callers."""
 
-    callers: dict[Key, Calls] = field(default_factory=lambda: defaultdict(Calls))
+    callers: dict[Name, Calls] = field(default_factory=lambda: defaultdict(Calls))
     """Empty for what is called by no function that is known."""
 
 
-def build_call_graph(result: ProfileResult) -> dict[Key, Entry]:
+def build_call_graph(
+    result: ProfileResult, *, group: Callable[[Key], Any] | None = None
+) -> dict[Any, Entry[Any]]:
     """Add up the contexts of all threads and processes.
+
+    Parameters
+    ----------
+    result : ProfileResult
+        The profile.
+    group : callable, optional
+        Maps a :class:`Key` to something hashable; keys with the same become one
+        function, also as to what recursion is.
 
     Returns
     -------
     dict of Key to Entry
-        In the order of the tree.
+        In the order of the tree; by what ``group`` returns if it is given.
 
     Notes
     -----
@@ -71,10 +86,12 @@ def build_call_graph(result: ProfileResult) -> dict[Key, Entry]:
     """
     contexts = result.contexts
     below: dict[int, list[int]] = defaultdict(list)
-    keys = [_key_of(node) for node in contexts]
+    keys: list[Any] = [_key_of(node) for node in contexts]
+    if group is not None:
+        keys = [None if key is None else group(key) for key in keys]
     for index, node in enumerate(contexts):
         below[node.parent].append(index)
-    entries: dict[Key, Entry] = {}
+    entries: dict[Any, Entry[Any]] = {}
     under_way: dict[object, int] = defaultdict(int)
     waiting = below[-1][::-1]
     while waiting:

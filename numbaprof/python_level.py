@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numbaprof.rowbook import Row
     from numbaprof.tree import Folded
 
-__all__ = ["PythonLevel"]
+__all__ = ["PythonLevel", "missing_engine"]
 
 _LEVEL_NAMES: dict[Level, SignatureLevel] = {
     Level.SHAPE: "shape",
@@ -24,6 +24,17 @@ _LEVEL_NAMES: dict[Level, SignatureLevel] = {
     Level.TYPE: "type",
     Level.NONE: "none",
 }
+
+
+def missing_engine() -> str:
+    """Return why there is no engine to measure Python calls with, "" if there is one.
+
+    Builds it if this process has not done so yet.
+    """
+    from numbaprof.native.shared import shared_engine
+
+    shared = shared_engine()
+    return shared.reason if shared.engine is None else ""
 
 
 class PythonLevel:

@@ -73,6 +73,8 @@ class SessionOptions:
     signatures: bool | str = "shape"
     """What tells rows of one Python function apart: "shape" (dtype and shape of arrays,
     types of the rest), "ndim" (without the lengths), "type" or False."""
+    builtins: bool = True
+    """With ``python``, see functions written in C, too."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -269,7 +271,11 @@ class Session:
             self._python_reason = shared.reason
             _warn_no_python_level(shared.reason)
             return None
-        return PythonLevel(shared.engine, Level.of(self.options.signatures))
+        return PythonLevel(
+            shared.engine,
+            Level.of(self.options.signatures),
+            builtins=self.options.builtins,
+        )
 
     def stop(self, exit: str = "") -> ProfileResult:
         """End measuring, put everything back, and return the profile.
@@ -354,7 +360,7 @@ class Session:
     def _assemble(self, wall_ns: int, clock: ClockInfo, exit: str) -> ProfileResult:
         from numbaprof.dispatch_hook import boxing_split
 
-        shared, dispatch, compiles = self._parts()
+        _, dispatch, compiles = self._parts()
         ns_per_tick = 1e9 / clock.ticks_per_second
         frozen = dispatch.overloads(ns_per_tick)
         events = compiles.events()

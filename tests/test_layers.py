@@ -58,6 +58,7 @@ ROOMS = {
         "children",
         "cli",
         "ipython_ext",
+        "profiler",
         "program",
         "progress",
         "recorder",

@@ -752,7 +752,7 @@ class _TracerBuilder(EngineBuilder):
         callable_ = load_pointer(builder, args, 2)
         definition = self._definition(builder, callable_)
         known = builder.icmp_signed("!=", definition, const(0))
-        with builder.if_then(known):
+        with self._if_builtins(builder), builder.if_then(known):
             builder.call(self.builtin_enter, (callable_, definition, since))
 
     def _monitor_builtin_leave(
@@ -761,7 +761,7 @@ class _TracerBuilder(EngineBuilder):
         callable_ = load_pointer(builder, args, 2)
         definition = self._definition(builder, callable_)
         known = builder.icmp_signed("!=", definition, const(0))
-        with builder.if_then(known):
+        with self._if_builtins(builder), builder.if_then(known):
             builder.call(self.builtin_leave, (definition, since))
 
     def _definition(self, builder: ir.IRBuilder, callable_: ir.Value) -> Any:
