@@ -18,6 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from numbaprof import environment
@@ -690,20 +691,18 @@ def _uninterrupted() -> Iterator[None]:
         yield
         return
     pending: list[tuple[int, FrameType | None]] = []
-    held: dict[int, Callable[[int, FrameType | None], Any]] = {}
+    found = {int(n): signal.getsignal(n) for n in signal.valid_signals()}
+    held = {number: was for number, was in found.items() if callable(was)}
 
     def hold(number: int, frame: FrameType | None) -> None:
         pending.append((number, frame))
 
     try:
-        for number in signal.valid_signals():
-            handler = signal.getsignal(number)
-            if callable(handler):
-                held[number] = handler
-                signal.signal(number, hold)
+        # In one call of a C function, here and below: between two steps of Python a
+        # handler that is not held may raise, and not every step of a loop is in `try`.
+        deque(map(signal.signal, held, repeat(hold)), maxlen=0)
         yield
     finally:
-        # In one call of a C function: a handler put back may raise at the next step.
         deque(map(signal.signal, held.keys(), held.values()), maxlen=0)
         for told, frame in pending:
             held[told](told, frame)
@@ -798,12 +797,12 @@ class profile:  # used like a function, as contextlib.suppress is
         session = Session(self._options)
         try:
             self._start(session)
+            return self
         except BaseException:
             # Interrupted just after starting: `with` will not call __exit__.
             if session.active:
                 self.stop()
             raise
-        return self
 
     def __exit__(
         self,
