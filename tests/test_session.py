@@ -437,8 +437,10 @@ def test_exit_from_a_signal_handler_at_any_step_leaves_nothing():
         left = [interrupted(step, action, signal.SIGTERM) for step in steps]
     finally:
         signal.signal(signal.SIGTERM, old)
-    # Between the call of __exit__ and its first line nobody can help.
-    assert [text for text in left if text and not text.startswith("__exit__")] == []
+    # Between `return self`, the block and the first line of __exit__ it is Python's own
+    # `with` that can be cut off, as for any context manager.
+    edges = ("__enter__", "__exit__")
+    assert [text for text in left if text and not text.startswith(edges)] == []
 
 
 @pytest.mark.usefixtures("few_dispatchers")
