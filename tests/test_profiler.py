@@ -27,10 +27,6 @@ from numbaprof.errors import (
 from numbaprof.native import shared
 from numbaprof.profiler import Profile
 
-OWN = ("sys.monitoring.set_events", "sys.setprofile")
-"""Calls by which the native tracer takes itself away: it sees them."""
-
-
 @pytest.fixture(params=["python", "native"])
 def backend(request, monkeypatch):
     """Force a backend."""
@@ -75,13 +71,12 @@ def arrays():
 
 
 def stats_of(profile):
-    """Return the dictionary of pstats without times and without our own calls."""
+    """Return the dictionary of pstats without times."""
     return {
         key: (primitive, calls, {c: edge[:2] for c, edge in callers.items()})
         for key, (primitive, calls, _, _, callers) in pstats.Stats(
             profile
         ).stats.items()
-        if not any(own in key[2] for own in OWN)
     }
 
 

@@ -371,13 +371,8 @@ class _TracerBuilder(EngineBuilder):
             with emit.count(builder, ndim) as axis:
                 mix(load_word(builder, dimensions, axis))
 
-    def _emit_find_row(self) -> ir.Function:
-        """Emit ``word find_row(word code, char *locals)``: the row, or HIDDEN."""
-        signature = ir.FunctionType(WORD, (WORD, PTR))
-        function, builder = self._function(
-            "find_row", signature, "code", "locals", export=False
-        )
-        code, locals_ = function.args
+    def _code_info(self, builder: ir.IRBuilder, code: ir.Value) -> Any:
+        """Emit the address of a code object's info, asking for it the first time."""
         info_at = emit.variable(builder, WORD, "info")
         codes = load_pointer(builder, self.tables, Tables.CODES)
         mask = load_word(builder, self.tables, Tables.CODES_MASK)
@@ -386,7 +381,16 @@ class _TracerBuilder(EngineBuilder):
         with emit.unlikely(builder, unknown):
             ask = self._callback(builder, Tables.MISS_CODE, (WORD,))
             builder.store(builder.call(ask, (code,)), info_at)
-        number = builder.load(info_at, typ=WORD)
+        return builder.load(info_at, typ=WORD)
+
+    def _emit_find_row(self) -> ir.Function:
+        """Emit ``word find_row(word code, char *locals)``: the row, or HIDDEN."""
+        signature = ir.FunctionType(WORD, (WORD, PTR))
+        function, builder = self._function(
+            "find_row", signature, "code", "locals", export=False
+        )
+        code, locals_ = function.args
+        number = self._code_info(builder, code)
         hidden = builder.icmp_signed("==", number, const(HIDDEN))
         with emit.unlikely(builder, hidden):
             builder.ret(const(HIDDEN))
@@ -607,6 +611,11 @@ class _TracerBuilder(EngineBuilder):
         tstate, thread, epoch = self._current(builder)
         depth = load_word(builder, thread, Thread.DEPTH)
         self._return_if_closed(builder, thread, depth, epoch)
+        running, code = self._caller(builder, tstate)
+        info = self._code_info(builder, code)
+        # What our own functions call is as hidden as they are.
+        with emit.unlikely(builder, builder.icmp_signed("==", info, const(HIDDEN))):
+            builder.ret_void()
         pointer = builder.inttoptr(definition, PTR)
         method = load_word(builder, pointer, 1)
         # An overload's entry point books itself.
@@ -625,7 +634,6 @@ class _TracerBuilder(EngineBuilder):
         row = builder.load(row_at, typ=WORD)
         with emit.unlikely(builder, builder.icmp_signed("==", row, const(HIDDEN))):
             builder.ret_void()
-        running, _ = self._caller(builder, tstate)
         kind = (PseudoSlot.BUILTIN, running)
         self._push_row(builder, thread, epoch, row, kind, since)
         builder.ret_void()
@@ -637,7 +645,8 @@ class _TracerBuilder(EngineBuilder):
             "builtin_leave", _VOID_2, "definition", "since", export=False
         )
         _, since = function.args
-        _, thread, epoch = self._current(builder)
+        tstate, thread, epoch = self._current(builder)
+        running, _ = self._caller(builder, tstate)
         depth = load_word(builder, thread, Thread.DEPTH)
         level = builder.sub(depth, const(1))
         with builder.if_then(builder.icmp_signed("<", level, const(0))):
@@ -650,6 +659,12 @@ class _TracerBuilder(EngineBuilder):
                 const(PseudoSlot.BUILTIN),
             ),
             builder.icmp_signed("==", load_word(builder, frame, Frame.EPOCH), epoch),
+        )
+        mine = builder.and_(
+            mine,
+            builder.icmp_signed(
+                "==", load_word(builder, frame, Frame.INTERPRETER_FRAME), running
+            ),
         )
         with emit.likely(builder, mine):
             self._pop_row(builder, thread, level, since)
