@@ -1,10 +1,10 @@
 """What does measuring add to one call of a jitted function, against other ways?
 
-All candidates are interleaved round by round in one process, so that a slow phase of the
-machine hits all of them; the figure is the difference of the minima, per call. Peers: a
-Python wrapper with two clock reads, and cProfile (on 3.12 and later with the
-``sys.monitoring`` support of Numba's dispatcher switched on, without which cProfile sees
-no jitted call at all).
+All candidates are interleaved round by round in one process, so that a slow phase of
+the machine hits all of them; the figure is the difference of the minima, per call.
+Peers: a Python wrapper with two clock reads, and cProfile (on 3.12 and later with the
+``sys.monitoring`` support of Numba's dispatcher switched on, without which cProfile
+sees no jitted call at all).
 
 Run: python benchmarks/bench_call_overhead.py [rounds]
 """
@@ -16,14 +16,16 @@ import functools
 import platform
 import sys
 import time
-from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 
 import numbaprof
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CALLS = 2_000
 """Calls per round and candidate; about 0.4 ms."""
@@ -34,11 +36,13 @@ TARGET_RATIO = 15.0
 
 @njit
 def scalar(x):
+    """Return the argument."""
     return x
 
 
 @njit
 def array(a):
+    """Add up an array."""
     s = 0.0
     for v in a:
         s += v
@@ -47,7 +51,7 @@ def array(a):
 
 @njit
 def nothing():
-    pass
+    """Do nothing."""
 
 
 SUBJECTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -95,6 +99,7 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def under_numbaprof(function: Callable[..., Any], args: tuple[Any, ...]) -> float:
+    """Time calls in a session."""
     profile = numbaprof.profile()
     profile.start()
     try:
@@ -104,6 +109,7 @@ def under_numbaprof(function: Callable[..., Any], args: tuple[Any, ...]) -> floa
 
 
 def under_cprofile(function: Callable[..., Any], args: tuple[Any, ...]) -> float:
+    """Time calls under cProfile, which is made to see them."""
     if sys.version_info >= (3, 12):
         function._enable_sysmon = True  # as NUMBA_ENABLE_SYS_MONITORING=1 does
     profiler = cProfile.Profile()
@@ -126,9 +132,7 @@ CANDIDATES: dict[str, Callable[[Callable[..., Any], tuple[Any, ...]], float]] = 
 
 def main(rounds: int) -> None:
     """Print the table and the ratio."""
-    print(
-        f"{platform.python_implementation()} {platform.python_version()}, {rounds} rounds"
-    )
+    print(f"CPython {platform.python_version()}, {rounds} rounds")
     worst, ratio = 0.0, float("inf")
     for name, (function, args) in SUBJECTS.items():
         function(*args)
