@@ -27,6 +27,7 @@ from numbaprof.errors import (
 from numbaprof.native import shared
 from numbaprof.profiler import Profile
 
+
 @pytest.fixture(params=["python", "native"])
 def backend(request, monkeypatch):
     """Force a backend."""
