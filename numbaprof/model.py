@@ -356,7 +356,7 @@ class Losses:
     unattached: tuple[tuple[str, int], ...] = ()
     """(reason, number of overloads) that could not be attached to."""
     unfinished_compilations: int = 0
-    """Compilations under way when the session started or stopped; they are no events."""
+    """Compilations under way when the session began or ended; they are no events."""
     hook_errors: tuple[str, ...] = ()
     """Errors inside numbaprof itself while measuring; the program went on."""
     unrestored: tuple[str, ...] = ()
