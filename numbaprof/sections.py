@@ -122,7 +122,7 @@ def render_header(result: ProfileResult, width: int) -> list[Line]:
         f"numbaprof {environment.numbaprof} · {_name_python(environment.python)} · "
         f"numba {environment.numba} · llvmlite {environment.llvmlite} · "
         f"numpy {environment.numpy}",
-        f"{' '.join(environment.command_line) or 'no command line'} · "
+        f"{_describe_command(environment.command_line)} · "
         f"{environment.started.replace('T', ' ').replace('+00:00', ' UTC')}",
         f"{environment.cpu}, {plural(environment.cpu_count, 'CPU')} · "
         f"{plural(environment.numba_num_threads, 'Numba thread')}, threading layer "
@@ -180,6 +180,14 @@ def _describe_processes(result: ProfileResult) -> list[str]:
         if run.exit
     ]
     return lines
+
+
+def _describe_command(command_line: tuple[str, ...]) -> str:
+    """Return the command as it was given, the interpreter by its name alone."""
+    if not command_line:
+        return "no command line"
+    interpreter = command_line[0].replace("\\", "/").rpartition("/")[2]
+    return " ".join((interpreter, *command_line[1:]))
 
 
 def render_breakdown(summary: Summary, width: int) -> list[Line]:

@@ -47,28 +47,34 @@ def example_output() -> str:
 
 
 def run_example(folder: Path) -> ExampleRun:
-    """Profile the example in a process of its own, with an empty cache.
+    """Profile the example in a process of its own.
+
+    Twice, since a run that writes a file prints no report.
 
     Parameters
     ----------
     folder : Path
-        Where to put the profile and Numba's cache.
+        Where to put the profile.
     """
     profile = folder / "nile.numbaprof.json"
     environment = os.environ | {
         "COLUMNS": "88",
         "NO_COLOR": "1",
-        "NUMBA_CACHE_DIR": str(folder / "cache"),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "numbaprof", "run", "-o", str(profile), EXAMPLE],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment,
+    # The example caches nothing, and the report lists every setting of Numba.
+    environment.pop("NUMBA_CACHE_DIR", None)
+    shown, _ = (
+        subprocess.run(
+            [sys.executable, "-m", "numbaprof", "run", *options, EXAMPLE],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        for options in ([], ["-o", str(profile)])
     )
-    return ExampleRun(done.stdout, done.stderr, profile)
+    return ExampleRun(shown.stdout, shown.stderr, profile)
 
 
 def main() -> None:
@@ -78,7 +84,10 @@ def main() -> None:
     before, _, rest = README.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     lines = [line.rstrip() for line in run.report.strip("\n").splitlines()]
-    block = "\n".join(["```console", f"$ numbaprof run {EXAMPLE}", *lines, "```", ""])
+    printed = run.stdout.splitlines()
+    block = "\n".join(
+        ["```console", f"$ numbaprof run {EXAMPLE}", *printed, *lines, "```", ""]
+    )
     README.write_text(before + BEGIN + block + END + after)
 
 
