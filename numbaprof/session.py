@@ -110,7 +110,8 @@ class SessionOptions:
             )
 
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+"""Reentrant, for signal handlers; made anew in a forked child."""
 _active: Session | None = None
 
 
@@ -344,6 +345,9 @@ class Session:
         """
         from numbaprof.native import clock
 
+        global _LOCK
+        # Whoever held it in the parent does not exist here.
+        _LOCK = threading.RLock()
         shared, dispatch, compiles = self._parts()
         self._label = label
         self._started = environment.now_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from typing import TYPE_CHECKING
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 # module is; each worker of pytest-xdist sets its own.
 _CACHE_DIR = tempfile.TemporaryDirectory(prefix="numbaprof-tests-")
 os.environ["NUMBA_CACHE_DIR"] = _CACHE_DIR.name
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """Keep the garbage collector from calling Python functions, Hypothesis' one too.
+
+    Its calls come at times of its own, and a tracer sees them.
+    """
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

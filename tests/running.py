@@ -7,8 +7,11 @@ counted are calls of ``numba.kernel()``.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,12 +72,15 @@ class Runner:
         site = folder / "site"
         site.mkdir()
         (site / STARTUP_FILE.name).write_text(STARTUP_FILE.read_text())
-        (folder / "tmp").mkdir()
+        # Directly below the system's: sockets of multiprocessing lie in it, and a
+        # path may have no more than 107 bytes.
+        self._temporary = tempfile.mkdtemp(prefix="np-")
+        weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
         fakes = TESTS / "fakes" if fake else folder / "startup"
         self.environment |= {
             "PYTHONPATH": os.pathsep.join(map(str, (fakes, TESTS, ROOT))),
             "FAKE_SITE": str(site),
-            "TMPDIR": str(folder / "tmp"),
+            "TMPDIR": self._temporary,
             "NO_COLOR": "1",
         }
         if not fake:
@@ -118,4 +124,4 @@ class Runner:
 
     def left_in_temporary_folder(self) -> list[str]:
         """Return the names of what was not cleaned up."""
-        return sorted(path.name for path in (self.folder / "tmp").iterdir())
+        return sorted(path.name for path in Path(self._temporary).iterdir())

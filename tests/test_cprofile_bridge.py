@@ -25,6 +25,8 @@ from numbaprof.errors import ActiveSessionError, OptionError, UnsupportedError
 from numbaprof.rowbook import RowBook
 from numbaprof.signatures import Level
 
+pytestmark = pytest.mark.usefixtures("no_gc")
+
 MONITORING = sys.version_info >= (3, 12)
 
 

@@ -107,7 +107,9 @@ def test_profile_and_report_are_saved(shell, published, tmp_path, capsys):
     """-D makes a file to load, -T one to read."""
     saved, written = tmp_path / "p.json", tmp_path / "p.txt"
     shell.run_line_magic("numbaprof", f"-q -D {saved} -T '{written}' double(1)")
-    assert numbaprof.load(saved).overloads[0].function.qualname == "double"
+    assert "double" in {
+        o.function.qualname for o in numbaprof.load(saved).overloads if o.calls
+    }
     assert "double(int64)" in written.read_text(encoding="utf-8")
 
 

@@ -18,6 +18,8 @@ from numbaprof.native.shared import shared_engine
 from numbaprof.rowbook import RowBook
 from numbaprof.signatures import Level
 
+pytestmark = pytest.mark.usefixtures("no_gc")
+
 MONITORING = sys.version_info >= (3, 12)
 
 

@@ -27,6 +27,8 @@ from numbaprof.errors import (
 from numbaprof.native import shared
 from numbaprof.profiler import Profile
 
+pytestmark = pytest.mark.usefixtures("no_gc")
+
 
 @pytest.fixture(params=["python", "native"])
 def backend(request, monkeypatch):

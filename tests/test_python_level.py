@@ -16,6 +16,8 @@ from numbaprof.errors import ActiveSessionError, NumbaprofWarning, OptionError
 from numbaprof.native import shared
 from numbaprof.session import active_session
 
+pytestmark = pytest.mark.usefixtures("no_gc")
+
 
 @numba.njit
 def total(array):
@@ -65,7 +67,11 @@ def test_python_and_compiled_calls_are_in_one_tree(backend):
         "measure(array: float64[3])": (2, 2),
         "measure(array: float64[4])": (1, 1),
     }
-    (overload,) = [o for o in result.overloads if o.function.qualname == "total"]
+    (overload,) = [
+        o
+        for o in result.overloads
+        if o.function.qualname == "total" and o.function.module == __name__
+    ]
     assert overload.calls == 5
     callers = {
         result.python_rows[result.contexts[node.parent].python_row].name
