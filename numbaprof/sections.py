@@ -10,7 +10,13 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from numbaprof.analysis import display_names, explain_overloads, find, is_internal
+from numbaprof.analysis import (
+    INFO_SLUGS,
+    display_names,
+    explain_overloads,
+    find,
+    is_internal,
+)
 from numbaprof.layout import Column, Line, Row, fold, paragraph, tabulate
 from numbaprof.overload_table import (
     label_overload,
@@ -60,7 +66,8 @@ REASONS_PER_FUNCTION = 8
 as :data:`numbaprof.findings.compiling.OVERLOAD_LIMIT` calls normal."""
 
 FINDINGS_PER_SLUG = 4
-"""Findings of one kind that are listed: the dearest say what the others would."""
+"""Findings of one kind that are listed: the dearest say what the others would. Of what
+only explains, one is enough."""
 
 SITES_SHOWN = 6
 """Call sites and never-called overloads listed; the others are summed."""
@@ -565,7 +572,8 @@ def _take_findings(
     seen: dict[str, int] = defaultdict(int)
     for finding in findings:
         seen[finding.slug] += 1
-        has_room = seen[finding.slug] <= FINDINGS_PER_SLUG and len(shown) < top
+        limit = 1 if finding.slug in INFO_SLUGS else FINDINGS_PER_SLUG
+        has_room = seen[finding.slug] <= limit and len(shown) < top
         (shown if has_room else left).append(finding)
     return shown, left
 

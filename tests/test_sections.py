@@ -10,6 +10,7 @@ from builders import (
     SECOND,
     array,
     make_boxing,
+    make_dispatcher,
     make_environment,
     make_event,
     make_function,
@@ -402,6 +403,16 @@ def test_one_kind_of_finding_does_not_crowd_out_the_others():
     assert text.count("[compile-exceeds-run]") == FINDINGS_PER_SLUG
     assert "[never-called]" in text
     assert text.endswith("… and 5 more (compile-exceeds-run)")
+
+
+def test_explanations_of_one_kind_are_one():
+    """A library may have fifty inlined functions; that is the same news fifty times."""
+    infos = tuple(make_dispatcher(f"f{i}", inline=True) for i in range(9))
+    text = to_text(
+        render_findings(make_result(dispatchers=infos), top=20, only=(), width=100)
+    )
+    assert text.count("[inlined]") == 1
+    assert text.endswith("… and 8 more (inlined)")
 
 
 def test_findings_of_functions_that_are_not_shown_are_left_out():
