@@ -7,11 +7,15 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import process_state
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# What it imports changes sys.meta_path; here, and not within the first test to use it.
+assert pd.__version__
 
 # Numba reads the variable when it is first imported, so it is set before any test
 # module is; each worker of pytest-xdist sets its own.

@@ -6,6 +6,7 @@ The text is short and in the user's notation: ``float64[:, ::1]`` rather than
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from numba.core import types
@@ -193,10 +194,28 @@ def _jitclass(type_: Any, name: str) -> ArgType:
     return ArgType(name, text, "jitclass", value=str(type_))
 
 
+class _Nesting(threading.local):
+    """Structrefs whose fields are being described in this thread, by id."""
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+
+
+_nesting = _Nesting()
+
+
 def _structref(type_: Any, name: str) -> ArgType:
-    fields = ", ".join(f"{field}: {type_text(inner)}" for field, inner in type_._fields)
-    text = _cut(f"{type(type_).__name__}{{{fields}}}")
-    return ArgType(name, text, "structref", dtype=fields)
+    word = type(type_).__name__
+    if id(type_) in _nesting.ids:
+        # A linked list or a tree: its own type is among its fields, as an optional.
+        return ArgType(name, word, "structref")
+    _nesting.ids.add(id(type_))
+    try:
+        texts = [f"{field}: {type_text(inner)}" for field, inner in type_._fields]
+    finally:
+        _nesting.ids.remove(id(type_))
+    fields = ", ".join(texts)
+    return ArgType(name, _cut(f"{word}{{{fields}}}"), "structref", dtype=fields)
 
 
 def _plain(kind: str, text: str) -> Callable[[Any, str], ArgType]:

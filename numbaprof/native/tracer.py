@@ -924,6 +924,7 @@ class NativeTracer:
     def stop(self) -> None:
         """Take everything away again."""
         self._events.remove()
+        self.failures += map(RuntimeError, self._events.problems)
 
     # -- the slow path ----------------------------------------------------------------
 
@@ -1055,6 +1056,8 @@ def _machine(engine: Engine) -> _Machine:
 
 
 class _Events(Protocol):
+    problems: list[str]
+
     def install(self, addresses: dict[str, int]) -> None:
         """Let the interpreter call us."""
 
@@ -1070,6 +1073,7 @@ class _Monitoring:
 
     def __init__(self) -> None:
         self._tool: int | None = None
+        self.problems: list[str] = []
         self._kept: list[Any] = []
 
     def install(self, addresses: dict[str, int]) -> None:
@@ -1136,6 +1140,7 @@ class _Profiling:
     def __init__(self) -> None:
         self._trace = 0
         self._previous: Any = None
+        self.problems: list[str] = []
 
     def install(self, addresses: dict[str, int]) -> None:
         if sys.getprofile() is not None:
@@ -1158,8 +1163,14 @@ class _Profiling:
     def remove(self) -> None:
         if self._trace:
             self._trace = 0
-            # First, and by a C function: anything else would be traced on the way out.
-            sys.setprofile(None)
+            if sys.getprofile() is self:
+                # First, and by a C function: others would be traced on the way out.
+                sys.setprofile(None)
+            else:
+                self.problems.append(
+                    "another profiler took our place in this thread while we were "
+                    "tracing; the calls after that are missing"
+                )
             threading.setprofile(self._previous)
 
 

@@ -89,9 +89,32 @@ def test_case_43_calls_are_counted_once_with_monitoring(cases: CaseRunner) -> No
     assert case.calls == {"f": {"(int64)": 1001}}
 
 
-@pytest.mark.skip(reason="needs the Python profile merged with overloads")
+MERGED = """
+from numba import njit
+@njit
+def f(n):
+    s = 0.0
+    for i in range(n): s += i ** 0.5
+    return s
+f(1)
+def caller():
+    for i in range(1000): f(20_000)
+caller()
+"""
+
+
 def test_case_43_the_kernel_is_taken_out_of_its_caller(cases: CaseRunner) -> None:
     """``f`` with 1000 calls in the functions, outside the self time of ``caller``."""
+    (cases.folder / "merged.py").write_text(MERGED)
+    save = ("-m", "numbaprof", "run", "--python", "-q")
+    output = str(cases.runner.output)
+    run = cases.runner.python(*save, "-o", output, "merged.py")
+    table = run.result.functions.reset_index()
+    own = table.groupby("function")[["ncalls", "tottime"]].sum()
+    compiled = own.loc[[name for name in own.index if name.startswith("f")]].iloc[0]
+    caller = own.loc[[name for name in own.index if name.startswith("caller")]].iloc[0]
+    assert compiled["ncalls"] == 1001
+    assert caller["tottime"] < compiled["tottime"] / 2
 
 
 def test_tracers_and_profilers_see_what_they_see_alone(cases: CaseRunner) -> None:

@@ -106,6 +106,20 @@ def test_structref_names_its_fields():
     assert (found.kind, found.text) == ("structref", "PairType{a: int64}")
 
 
+def test_structref_that_contains_itself_is_named_inside():
+    """A list whose links are structrefs has a type without an end."""
+
+    class LinkType(types.StructRef):
+        def preprocess_fields(self, fields):
+            # As Numba's tests do it: an optional asks for the name of what it holds.
+            self.name = "LinkType"
+            return (("value", types.int64), ("next", types.Optional(self)))
+
+    found = describe(LinkType([]))
+    assert found.text == "LinkType{value: int64, next: Optional[LinkType]}"
+    assert describe(LinkType([])) == found
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
