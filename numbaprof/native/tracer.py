@@ -1163,7 +1163,9 @@ class _Profiling:
     def remove(self) -> None:
         if self._trace:
             self._trace = 0
-            if sys.getprofile() is self:
+            # What PyEval_SetProfile was given, whatever sys.setprofile would take.
+            installed: object = sys.getprofile()
+            if installed is self:
                 # First, and by a C function: others would be traced on the way out.
                 sys.setprofile(None)
             else:
