@@ -115,9 +115,9 @@ def test_structref_that_contains_itself_is_named_inside():
             self.name = "LinkType"
             return (("value", types.int64), ("next", types.Optional(self)))
 
-    found = describe(LinkType([]))
+    found = numba_types.describe(LinkType([]))
     assert found.text == "LinkType{value: int64, next: Optional[LinkType]}"
-    assert describe(LinkType([])) == found
+    assert numba_types.describe(LinkType([])) == found
 
 
 @pytest.mark.parametrize(
