@@ -247,7 +247,9 @@ def test_all_that_pynndescent_compiles_again_is_for_one_function(neighbours):
     assert roots == {"nn_descent"}
     (event,) = neighbours.events("nn_descent")
     assert event.trigger is not None
-    assert event.trigger.function == "NNDescent.__init__"
+    # Code objects know their class from Python 3.11 on.
+    assert event.trigger.function.rpartition(".")[2] == "__init__"
+    assert event.trigger.module == "pynndescent.pynndescent_"
     assert not event.at_import
     kinds = [arg.kind for arg in neighbours.overload("nn_descent").args]
     assert "function" in kinds
