@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         PythonRow,
     )
 
-__all__ = ["check", "violations"]
+__all__ = ["check", "misplaced", "violations"]
 
 
 def check(result: ProfileResult) -> None:
@@ -52,14 +52,22 @@ def check(result: ProfileResult) -> None:
         raise InvariantError(found)
 
 
+def misplaced(result: ProfileResult) -> tuple[str, ...]:
+    """Return one line per index that points to nothing, or in a circle.
+
+    Whoever follows the indices of a profile without these need not look where to.
+    """
+    return tuple(_index_violations(result))
+
+
 def violations(result: ProfileResult) -> tuple[str, ...]:
     """Return one line per contradiction; empty for a sound profile.
 
     Times are compared only where the indices they are found by are right.
     """
-    misplaced = tuple(_index_violations(result))
-    if misplaced:
-        return misplaced
+    wrong = misplaced(result)
+    if wrong:
+        return wrong
     return (
         *_tree_violations(result.contexts),
         *_call_violations(result),
@@ -82,10 +90,8 @@ def _index_violations(result: ProfileResult) -> Iterator[str]:
         where = f"compile_events[{index}]"
         if not 0 <= event.process < n_processes:
             yield f"{where}: process {event.process} of {n_processes}"
-        if not (event.parent == -1 or 0 <= event.parent < len(result.compile_events)):
-            yield f"{where}: parent {event.parent} of {len(result.compile_events)}"
-        elif event.parent == index:
-            yield f"{where}: is its own parent"
+        if not -1 <= event.parent < index:
+            yield f"{where}: parent {event.parent} is not before it"
     for index, node in enumerate(result.contexts):
         where = f"contexts[{index}]"
         if not 0 <= node.process < n_processes:

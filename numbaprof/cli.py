@@ -362,5 +362,9 @@ def _merge(given: argparse.Namespace) -> int:
 def _html(given: argparse.Namespace) -> int:
     from numbaprof.html import to_html
 
+    if os.path.exists(given.output) and os.path.samefile(given.file, given.output):
+        return _fail(
+            f"html: {given.output} is the profile itself; give -o another name", USAGE
+        )
     to_html(store.load(given.file), given.output)
     return 0

@@ -85,6 +85,8 @@ class _Open:
     """Inclusive time of the events inside."""
     node: int = 0
     """Token of its frame in the context tree."""
+    is_placed: bool = False
+    """Whether the frame was opened before its time began."""
     lookup: object = None
     """Token of a look into the cache that is going on as a part of it."""
     passes: tuple[tuple[str, int], ...] = ()
@@ -254,6 +256,11 @@ class CompileEvents:
             begun = self._push(token, lookups)
             if outcome is not None:
                 self._start(begun, outcome)
+            elif self._tree is not None:
+                # Its time has not begun, but its place in the tree is here and not
+                # wherever the first sign of work will come from.
+                begun.node = self._tree.open_frame("compile")
+                begun.is_placed = True
 
     def advance(self) -> None:
         """Start the time of what was expected."""
@@ -273,6 +280,7 @@ class CompileEvents:
         if self._reach(token):
             ended = self._local.state.stack.pop()
             if ended.outcome is None:
+                self._displace(ended)
                 self._hand_up(ended)
             else:
                 self._record(ended, now, describe, failed)
@@ -355,7 +363,10 @@ class CompileEvents:
     def _start(self, begun: _Open, outcome: Outcome) -> None:
         begun.outcome = outcome
         if self._tree is not None:
-            begun.node = self._tree.open_frame(outcome)
+            if not begun.is_placed:
+                begun.node = self._tree.open_frame(outcome)
+            elif outcome == "cache_load":
+                self._tree.rename_frame(begun.node, outcome)
         begun.start_ns = self._clock()
 
     def _unstart(self, begun: _Open) -> None:
@@ -364,6 +375,8 @@ class CompileEvents:
             if begun.outcome == "cache_load":
                 self._tree.rename_frame(begun.node, "cache_miss")
             self._tree.close_frame(begun.node)
+            if begun.is_placed:
+                begun.node = self._tree.open_frame("compile")
         begun.outcome = None
 
     def _reach(self, token: object) -> bool:
@@ -383,8 +396,14 @@ class CompileEvents:
             lost = stack.pop()
             thread.unmatched += 1
             self._unstart(lost)
+            self._displace(lost)
             self._hand_up(lost)
         return True
+
+    def _displace(self, ended: _Open) -> None:
+        """Close the frame of what had its place and never began."""
+        if ended.is_placed and self._tree is not None:
+            self._tree.close_frame(ended.node)
 
     def _hand_up(self, ended: _Open) -> None:
         """Credit the children of what is no event to what is around it."""

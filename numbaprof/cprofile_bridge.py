@@ -522,11 +522,15 @@ class _Native:
 
         self.problems: list[str] = []
         self.backend = BackendInfo("python", "native")
+        self._known = 0
         self._book = _NativeBook(book)
         self._tracer = NativeTracer(engine, self._book, builtins=builtins)
 
     def start(self) -> None:
         self._tracer.start()
+        # What it cannot see from the start is no error, but the reason of a limit.
+        self._known = len(self._tracer.problems)
+        self.backend = replace(self.backend, reason="; ".join(self._tracer.problems))
 
     def stop(self) -> None:
         self._tracer.stop()
@@ -534,6 +538,10 @@ class _Native:
             calls, smallest, largest = self._tracer.sizes(row.address)
             if row.sizes is not None:
                 row.sizes.add(smallest, largest, calls)
+        self.problems += [
+            f"Python calls: {problem}"
+            for problem in self._tracer.problems[self._known :]
+        ]
         self.problems += [
             f"Python calls: {type(error).__name__}: {error}"
             for error in self._tracer.failures

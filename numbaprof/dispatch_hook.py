@@ -50,6 +50,11 @@ FIRST_CLASS_REASON = (
 INLINED_REASON = "inlined into its callers, has no code of its own there"
 BEFORE_SESSION_REASON = "compiled before the session started"
 NO_DISPATCH_REASON = "called by compiled code or by address, without a dispatcher"
+PAST_DISPATCHER_REASON = (
+    "{calls} calls came past the dispatcher's own call, for instance through "
+    "`__call__`; their dispatch is not seen"
+)
+STENCIL_DISPATCH_REASON = "a stencil has no dispatcher"
 UFUNC_DISPATCH_REASON = "NumPy chooses the loop; its cost is not measured"
 CFUNC_REASON = "calls through addresses taken before the session cannot be counted"
 MAX_CALLERS_NAMED = 3
@@ -594,7 +599,7 @@ class DispatchHook:
         low, high, histogram = _distribution(slots, ns_per_tick)
         elements = [s.words[UfuncField.ELEMENTS] for s in slots if _is_ufunc(s)]
         created = any(record.created_in_session for record in records)
-        dispatch_reason = self._why_no_dispatch(lead, bool(slots))
+        dispatch_reason = self._why_no_dispatch(lead, slots)
         return OverloadStats(
             function=lead.function,
             signature=signature,
@@ -621,14 +626,23 @@ class DispatchHook:
             threads=_thread_splits(records, ns_per_tick),
         )
 
-    def _why_no_dispatch(self, record: Record, attached: bool) -> str:
-        if not attached:
+    def _why_no_dispatch(self, record: Record, slots: list[Slot | UfuncSlot]) -> str:
+        if not slots:
             return record.reason
         if record.kind in ("ufunc loop", "gufunc loop"):
             return UFUNC_DISPATCH_REASON
-        if record.kind in ("objmode body", "cfunc", "stencil"):
+        if record.kind == "stencil":
+            return STENCIL_DISPATCH_REASON
+        if record.kind in ("objmode body", "cfunc"):
             return NO_DISPATCH_REASON
-        return self._dispatch_reason
+        if self._dispatch_reason:
+            return self._dispatch_reason
+        past = sum(
+            slot.words[SlotField.UNDISPATCHED]
+            for slot in slots
+            if isinstance(slot, Slot)
+        )
+        return PAST_DISPATCHER_REASON.format(calls=past) if past else ""
 
     def _without_code(
         self, indices: dict[FunctionId, int]

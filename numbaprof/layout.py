@@ -197,7 +197,18 @@ def _lay_out_row(row: Row, numbers: Line, left: int, room: int) -> list[Line]:
 
 def to_text(lines: Iterable[Line]) -> str:
     """Join lines without styles; no line ends in spaces."""
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+    return "\n".join("".join(show(text) for text, _ in line).rstrip() for line in lines)
+
+
+_UNSEEN = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F)]
+_UNSEEN += range(0x2066, 0x206A)
+_SHOWN = dict.fromkeys(_UNSEEN, "?")
+"""Control characters, and those that change the direction of writing."""
+
+
+def show(text: str) -> str:
+    """Replace what a terminal would obey rather than show; names may hold anything."""
+    return text.translate(_SHOWN)
 
 
 def to_ascii(lines: Iterable[Line]) -> list[Line]:

@@ -21,7 +21,7 @@ time of the roots, to the nanosecond: :meth:`ProfileResult.check` asserts it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -429,7 +429,7 @@ class ProcessRun:
     """Of ``wall_ns``, seen to be spent on tracing Python calls; in no other figure."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ProfileResult:
     """A finished profile."""
 
@@ -493,11 +493,24 @@ class ProfileResult:
 
         return merging.merge([self, other])
 
-    def report(self) -> str:
-        """Render the report as plain text; see :func:`numbaprof.report.render`."""
+    def report(self, **options: Any) -> str:
+        """Render the report as plain text; see :class:`numbaprof.report.ReportOptions`.
+
+        Parameters
+        ----------
+        **options
+            ``sort``, ``top``, ``only`` and ``width``.
+        """
         from numbaprof import report
 
-        return report.render(self)
+        return report.render(self, options=report.ReportOptions(**options))
+
+    def __repr__(self) -> str:
+        return (
+            f"<numbaprof.ProfileResult, {len(self.overloads)} overloads, "
+            f"{len(self.compile_events)} compile events, "
+            f"{len(self.python_rows)} Python rows, {len(self.processes)} processes>"
+        )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the profile as JSON; see :func:`numbaprof.store.save`."""

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, TextIO
 
 from numbaprof.analysis import display_names, explain_overloads, is_internal, summarize
 from numbaprof.errors import OptionError
-from numbaprof.layout import STYLES, Line, heading, paragraph, to_ascii, to_text
+from numbaprof.layout import (
+    STYLES,
+    Line,
+    heading,
+    paragraph,
+    show,
+    to_ascii,
+    to_text,
+)
 from numbaprof.overload_table import (
     SORT_KEYS,
     label_overload,
@@ -24,6 +32,7 @@ from numbaprof.overload_table import (
     render_overloads,
     sum_overloads,
 )
+from numbaprof.python_table import render_python
 from numbaprof.sections import (
     render_breakdown,
     render_compiling,
@@ -143,7 +152,7 @@ def write(
         lines = to_ascii(lines)
     console = _make_console(stream, width)
     for line in lines:
-        spans = [(text, STYLES[style]) for text, style in line]
+        spans = [(show(text), STYLES[style]) for text, style in line]
         text = Text.assemble(*spans)
         text.rstrip()
         console.print(text, soft_wrap=True)
@@ -227,6 +236,9 @@ def _build(result: ProfileResult, options: ReportOptions, width: int) -> list[Li
     if result.overloads:
         body = render_overloads(result, sort=sort, top=top, only=only, width=width)
         lines += _section(f"Overloads, by {sort.replace('_', ' ')}", body, width)
+    if result.python_rows:
+        body = render_python(result, top=top, width=width)
+        lines += _section("Python and builtin functions, by self", body, width)
     body = render_details(result, sort=sort, only=only, width=width)
     lines += _section("Inside the calls", body, width)
     body = render_reasons(result, sort=sort, top=top, only=only, width=width)

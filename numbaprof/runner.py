@@ -121,15 +121,30 @@ class _PrivateStderr:
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
+        self._identity: tuple[int, ...] = ()
         self._encoding = "utf-8"
         # No file: a console-less Windows program, a test that captures.
         with suppress(AttributeError, OSError, ValueError):
             self._encoding = sys.stderr.encoding
             self._descriptor = os.dup(sys.stderr.fileno())
+            self._identity = _identity_of(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        """Tell whether the number still means the file that we opened under it.
+
+        A program may close every descriptor, as daemons do, and get it for its own.
+        """
+        if self._descriptor is None:
+            return False
+        try:
+            return _identity_of(self._descriptor) == self._identity
+        except OSError:
+            return False
 
     def open(self) -> TextIO | None:
         """Return the stream; to be called once."""
-        if self._descriptor is None:
+        if self._descriptor is None or not self._is_ours():
+            self._descriptor = None
             return sys.stderr
         descriptor, self._descriptor = self._descriptor, None
         return os.fdopen(
@@ -138,9 +153,15 @@ class _PrivateStderr:
 
     def close(self) -> None:
         """Give the stream up unused."""
-        if self._descriptor is not None:
+        if self._descriptor is not None and self._is_ours():
             os.close(self._descriptor)
-            self._descriptor = None
+        self._descriptor = None
+
+
+def _identity_of(descriptor: int) -> tuple[int, ...]:
+    """Return what tells one open file from another."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_rdev
 
 
 class _MainOutlet:

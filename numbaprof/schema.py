@@ -141,6 +141,8 @@ def _exact_reader(expected: type) -> Callable[[Any], Any]:
         # Not isinstance: True is an int to Python, but not a number in a profile.
         if type(data) is not expected:
             raise _unexpected(_JSON_WORDS[expected], data)
+        if isinstance(data, int) and not -(2**63) <= data < 2**63:
+            raise _unexpected("an integer of 64 bits", data)
         return data
 
     return read

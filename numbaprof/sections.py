@@ -169,6 +169,10 @@ def _describe_clock(environment: Environment) -> str:
     return f"{text} · measuring adds about {overhead} to a call"
 
 
+NORMAL_ENDS = ("SystemExit(0)", "SystemExit(None)")
+"""How programs say that all went well."""
+
+
 def _describe_processes(result: ProfileResult) -> list[str]:
     runs = result.processes
     lines = []
@@ -180,11 +184,13 @@ def _describe_processes(result: ProfileResult) -> list[str]:
             f"{count} × {label}" if count > 1 else label
             for label, count in labels.items()
         )
-        lines.append(f"{len(runs)} processes, times added: {listed}")
+        one = len({run.pid for run in runs}) == 1
+        what = f"{len(runs)} runs in one process" if one else f"{len(runs)} processes"
+        lines.append(f"{what}, times added: {listed}")
     lines += [
         f"process {run.pid} ({run.label}) ended with {run.exit}"
         for run in runs
-        if run.exit
+        if run.exit and run.exit not in NORMAL_ENDS
     ]
     return lines
 
@@ -212,7 +218,8 @@ def render_breakdown(summary: Summary, width: int) -> list[Line]:
     for name, duration_ns, style in parts:
         if not duration_ns and style in ("cache", "failed"):
             continue
-        share = max(0.0, duration_ns / summary.wall_ns) if summary.wall_ns else 0.0
+        share = duration_ns / summary.wall_ns if summary.wall_ns else 0.0
+        share = min(1.0, max(0.0, share))
         bar = "█" * round(BAR_WIDTH * share) or ("▏" if duration_ns > 0 else "")
         rows.append(
             Row(
@@ -247,10 +254,10 @@ def describe_remainders(summary: Summary) -> list[str]:
             f"Of Python and the rest, {format_duration(summary.objmode_ns)} in objmode "
             "blocks."
         )
-    if summary.cache_miss_ns:
+    if summary.cache_miss_ns or summary.cache_load_ns:
         lines.append(
-            "The first look into the cache also loads Numba's own tables, once per "
-            "process; without a cache that is part of the first compilation."
+            "The first look into the cache also loads Numba's own tables, some 0.4 s "
+            "once per process; without a cache that is part of the first compilation."
         )
     if summary.unplaced_ns:
         lines.append(

@@ -8,6 +8,7 @@ users call.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import signal
 import sys
@@ -673,10 +674,17 @@ def _outer_frame() -> tuple[FrameType | None, int]:
     return frame, level
 
 
+_PACKAGE = os.path.dirname(__file__)
+
+
 def _call_site() -> str:
     frame, _ = _outer_frame()
     if frame is None:
         return "an unknown place"
+    if frame.f_code.co_filename == os.path.join(_PACKAGE, "recorder.py"):
+        return "the beginning, by `numbaprof run`"
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
@@ -746,8 +754,16 @@ class profile:  # used like a function, as contextlib.suppress is
     def __init__(self, func: Callable[..., Any] | None = None, **options: Any) -> None:
         if func is not None and not callable(func):
             raise TargetError(
-                f"cannot profile {func!r}: a {type(func).__name__} is not callable; "
+                f"cannot profile {func!r}, of type {type(func).__name__}: it is not "
+                "callable; "
                 "use `with numbaprof.profile(): ...` around a block"
+            )
+        if func is not None and _runs_later(func):
+            name = getattr(func, "__qualname__", func)
+            raise TargetError(
+                f"cannot profile {name}: calling it only makes a coroutine or "
+                "generator, which runs after the profile has ended; use "
+                "`with numbaprof.profile(): ...` where it runs"
             )
         self._func = func
         self._options = _options(options)
@@ -908,9 +924,9 @@ class profile:  # used like a function, as contextlib.suppress is
         """Python functions, builtins and overloads in pstats terms."""
         return self.result.functions
 
-    def report(self) -> str:
-        """Return the report as plain text."""
-        return self.result.report()
+    def report(self, **options: Any) -> str:
+        """Return the report as plain text; see :meth:`ProfileResult.report`."""
+        return self.result.report(**options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the profile as JSON."""
@@ -940,6 +956,15 @@ class profile:  # used like a function, as contextlib.suppress is
 
     def _repr_html_(self) -> str | None:
         return None if self._result is None else self._result._repr_html_()
+
+
+def _runs_later(func: Callable[..., Any]) -> bool:
+    """Tell whether calling a function runs none of it yet."""
+    return (
+        inspect.iscoroutinefunction(func)
+        or inspect.isgeneratorfunction(func)
+        or inspect.isasyncgenfunction(func)
+    )
 
 
 def _options(given: dict[str, Any]) -> SessionOptions:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numbaprof.check import misplaced
 from numbaprof.errors import FormatError, SaveError
 from numbaprof.model import ProfileResult
 from numbaprof.schema import Mismatch, from_plain, json_schema, to_plain
@@ -195,6 +196,12 @@ def load(path: str | PathLike[str]) -> ProfileResult:
             f"{mismatch.within('profile')}; the file is damaged, was edited, or was "
             "written by a newer numbaprof: take the profile again or upgrade numbaprof"
         ) from None
+    wrong = misplaced(profile)
+    if wrong:
+        raise FormatError(
+            f"{name}: not a sound profile: {wrong[0]}; the file is damaged or was "
+            "edited: take the profile again"
+        )
     return profile
 
 

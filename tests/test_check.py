@@ -104,8 +104,8 @@ def test_wrong_row_is_found(changes, problem):
 @pytest.mark.parametrize(
     ("event", "problem"),
     [
-        (make_event(parent=1), "parent 1 of 1"),
-        (make_event(parent=0), "is its own parent"),
+        (make_event(parent=1), "parent 1 is not before it"),
+        (make_event(parent=0), "parent 0 is not before it"),
         (make_event(process=1), "process 1 of 1"),
     ],
 )

@@ -17,7 +17,6 @@ from numbaprof.dispatch_hook import (
     BEFORE_SESSION_REASON,
     GENERATOR_REASON,
     INLINED_REASON,
-    NO_DISPATCH_REASON,
     UFUNC_DISPATCH_REASON,
     DispatchHook,
 )
@@ -191,7 +190,7 @@ def test_stencil_is_counted_though_it_recompiles():
     assert (row.kind, row.calls, row.dispatch_reason) == (
         "stencil",
         2,
-        NO_DISPATCH_REASON,
+        "a stencil has no dispatcher",
     )
 
 
@@ -448,3 +447,18 @@ def test_without_detail_there_is_no_split():
     (row,) = measured(lambda: caller(1), "caller")
     assert row.boxing is None
     assert row.boxing_reason
+
+
+def test_call_past_the_dispatcher_has_no_dispatch_time():
+    """``f.__call__(x)`` skips ``tp_call``: the call counts, its dispatch is unknown."""
+    callee(1)
+    with profile() as p:
+        callee.__call__(1)
+        callee(1)
+    (row,) = [
+        o
+        for o in p.result.overloads
+        if o.function.qualname == "callee" and o.function.module == __name__
+    ]
+    assert (row.calls, row.dispatch_ns) == (2, None)
+    assert "past the dispatcher" in row.dispatch_reason

@@ -296,3 +296,30 @@ def test_hundred_thousand_kinds_of_arguments_stay_bounded(what):
     # Classes that nobody collects meanwhile are the program's own memory.
     limit = 400_000_000 if what == "classes" else 20_000_000
     assert grown < limit, (before, warm)
+
+
+def test_compiling_a_ufunc_leaves_the_stack_as_it_was(backend):
+    """What runs after it hangs under its own caller, not under Numba's compiler."""
+
+    @numba.vectorize
+    def double(x):
+        return x * 2
+
+    def after():
+        return None
+
+    def compile_and_go_on():
+        double(np.ones(2))
+        after()
+
+    profile = numbaprof.profile(compile_and_go_on, python=True)
+    profile()
+    result = profile.result
+    result.check()
+    (node,) = [
+        node
+        for node in result.contexts
+        if node.python_row >= 0 and result.python_rows[node.python_row].name == "after"
+    ]
+    parent = result.contexts[node.parent]
+    assert result.python_rows[parent.python_row].name == "compile_and_go_on"

@@ -40,6 +40,7 @@ ROOMS = {
         "merging",
         "overload_table",
         "page",
+        "python_table",
         "page_data",
         "pruning",
         "report",

@@ -71,3 +71,9 @@ def test_ascii_has_something_for_every_character():
     """Units and bullets stay readable, anything else becomes a question mark."""
     lines = to_ascii([(("● 5 µs … é", "bad"),)])
     assert lines == [(("* 5 us ... ?", "bad"),)]
+
+
+def test_characters_a_terminal_obeys_are_not_printed():
+    """Names may hold escape sequences and marks that turn the text around."""
+    line = (("a\x1b[31mred\u202e\n", ""),)
+    assert to_text([line]) == "a?[31mred??"

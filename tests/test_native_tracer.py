@@ -227,3 +227,33 @@ def test_layouts_are_those_of_known_objects():
     arrays = frame_layout.discover_array()
     assert arrays.descriptor != arrays.dimensions
     assert frame_layout.discover_frame(16).cell_contents == 16
+
+
+def test_tracing_ended_in_another_thread_leaves_no_hook():
+    """A hook that only its own thread can take away does so at the next event."""
+    traced = Traced(builtins=False)
+    traced.__enter__()
+    thread = threading.Thread(target=traced.__exit__)
+    thread.start()
+    thread.join()
+    reference.fib(1)
+    assert sys.getprofile() is None
+    with Traced(builtins=False) as again:
+        reference.fib(2)
+    assert {label[2] for label in again.table()} >= {"fib"}
+
+
+@pytest.mark.skipif(MONITORING, reason="threads that run already are seen")
+def test_threads_that_ran_before_are_said_not_to_be_seen():
+    """What cannot be traced is a problem with words, not an empty table."""
+    go, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (go.wait(), done.set()))
+    thread.start()
+    try:
+        with Traced(builtins=False) as traced:
+            go.set()
+            done.wait()
+    finally:
+        thread.join()
+    assert "ran already" in traced.tracer.backend.reason
+    assert traced.tracer.problems == []

@@ -241,3 +241,22 @@ def test_python_functions_are_in_the_profile_when_asked_for(tmp_path, level, sig
         row.signature: row.calls for row in result.python_rows if row.name == "work"
     }
     assert (run.exit_code, found, len(result.processes)) == (0, {signature: 4}, 2)
+
+
+CLOSED = """
+import os
+import numba
+os.closerange(3, 64)
+keep = open("data.txt", "w")
+keep.write("mine")
+keep.flush()
+print(keep.fileno())
+"""
+
+
+def test_descriptor_that_a_program_took_over_is_its_own(runner):
+    """A program that closes every file gets our number for one of its own."""
+    runner.write(CLOSED)
+    run = runner.python("-m", "numbaprof", "run", "script.py")
+    assert (run.stdout, run.exit_code) == ("3\n", 0)
+    assert (runner.folder / "data.txt").read_text() == "mine"

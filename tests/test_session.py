@@ -525,3 +525,38 @@ def test_every_error_is_a_numbaprof_error():
     for name in numbaprof.errors.__all__:
         thing = getattr(numbaprof.errors, name)
         assert issubclass(thing, (NumbaprofError, UserWarning))
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator", "async generator"])
+def test_function_that_runs_later_is_refused(kind):
+    """Calling it would measure nothing and say that nothing was lost."""
+
+    async def coroutine():
+        pass
+
+    def generator():
+        yield
+
+    async def async_generator():
+        yield
+
+    target = locals()[kind.replace(" ", "_")]
+    with pytest.raises(TargetError, match="runs after the profile has ended"):
+        profile(target)
+
+
+def test_repr_of_a_result_is_one_line():
+    """What is shown at a prompt says what there is, and not all of it."""
+    with profile() as p:
+        pass
+    assert repr(p.result).startswith("<numbaprof.ProfileResult, ")
+    assert "\n" not in repr(p.result)
+
+
+def test_report_takes_the_options_of_the_command_line():
+    """Unknown ones are named."""
+    with profile() as p:
+        pass
+    assert p.report(sort="calls", width=80) == p.result.report(sort="calls", width=80)
+    with pytest.raises(OptionError, match="cannot sort by 'zzz'"):
+        p.report(sort="zzz")

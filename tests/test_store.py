@@ -291,3 +291,14 @@ def test_object_outside_the_model_is_not_written(tmp_path):
     with pytest.raises(TypeError, match="no part of the data model"):
         store.save(result, tmp_path / "p")
     assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [("contexts", "parent", 1), ("contexts", "parent", 10**30)],
+)
+def test_file_with_an_index_that_leads_nowhere_is_refused(tmp_path, part, field, value):
+    """Following it would never end, or end in an IndexError."""
+    path = edited(tmp_path / "p", lambda p: p[part][1].update({field: value}))
+    with pytest.raises(FormatError):
+        store.load(path)

@@ -356,6 +356,7 @@ class Engine:
         words = slot.words
         words[SlotField.MIN] = START_MINIMUM
         words[SlotField.MAX] = 0
+        words[SlotField.UNDISPATCHED] = 0
         words[SlotField.CACHE_PARENT] = NO_NODE - 1
         for bucket in range(HISTOGRAM_BUCKETS):
             words[SlotField.HISTOGRAM + bucket] = 0

@@ -134,8 +134,10 @@ class SlotField(enum.IntEnum):
     CACHE_PARENT = 6
     CACHE_CODE = 7
     CACHE_NODE = 8
-    HISTOGRAM = 9
-    SIZE = 9 + HISTOGRAM_BUCKETS
+    UNDISPATCHED = 9
+    """Calls that came past the dispatcher, such as through ``type(f).__call__``."""
+    HISTOGRAM = 10
+    SIZE = 10 + HISTOGRAM_BUCKETS
 
 
 EDGE_ROWS = 17

@@ -111,7 +111,9 @@ class Tables(enum.IntEnum):
     """The level signatures begin at."""
     PUT = 9
     """``word (hash, row)``: remember the row."""
-    SIZE = 10
+    ON = 10
+    """Whether a tracer is installed; what is left in other threads goes when not."""
+    SIZE = 11
 
 
 class RowField(enum.IntEnum):
@@ -682,6 +684,12 @@ class _TracerBuilder(EngineBuilder):
             "trace", _TRACE, "obj", "frame", "what", "arg"
         )
         _, frame_object, what, arg = function.args
+        on = load_word(builder, self.tables, Tables.ON)
+        with emit.unlikely(builder, builder.icmp_signed("==", on, const(0))):
+            # Tracing has ended, from a thread that cannot take this one's hook away.
+            null = ir.Constant(PTR, None)
+            self._absolute(builder, "PyEval_SetProfile", ir.VoidType(), null, null)
+            builder.ret(ir.Constant(INT, 0))
         since = self.clock(builder)
         running = builder.ptrtoint(frame_object, WORD)
         if self.frames.frame_object:
@@ -919,12 +927,23 @@ class NativeTracer:
         ActiveSessionError
             Another profiler has the place.
         """
-        self._events.install(self._machine.addresses)
+        # First: the hook takes itself away where it finds this unset.
+        self._machine.tables[Tables.ON] = 1
+        try:
+            self._events.install(self._machine.addresses)
+        except BaseException:
+            self._machine.tables[Tables.ON] = 0
+            raise
 
     def stop(self) -> None:
         """Take everything away again."""
+        self._machine.tables[Tables.ON] = 0
         self._events.remove()
-        self.failures += map(RuntimeError, self._events.problems)
+
+    @property
+    def problems(self) -> list[str]:
+        """What was not seen, in words."""
+        return self._events.problems
 
     # -- the slow path ----------------------------------------------------------------
 
@@ -1139,16 +1158,25 @@ class _Profiling:
 
     def __init__(self) -> None:
         self._trace = 0
+        self._home = 0
         self._previous: Any = None
         self.problems: list[str] = []
 
     def install(self, addresses: dict[str, int]) -> None:
-        if sys.getprofile() is not None:
+        there: object = sys.getprofile()
+        if there is not None and not isinstance(there, _Profiling):
             raise ActiveSessionError(
                 "another profiler is active in this thread "
                 f"({sys.getprofile()!r}); this Python has one place for a profiler"
             )
         self._trace = addresses["trace"]
+        others = threading.active_count() - 1
+        if others:
+            self.problems.append(
+                f"{others} threads that ran already when tracing began are not traced: "
+                "before Python 3.12 that takes a hook in each"
+            )
+        self._home = threading.get_ident()
         self._previous = threading.getprofile()
         threading.setprofile(self._in_new_thread)
         _set_profile(self._trace, self)
@@ -1168,7 +1196,7 @@ class _Profiling:
             if installed is self:
                 # First, and by a C function: others would be traced on the way out.
                 sys.setprofile(None)
-            else:
+            elif threading.get_ident() == self._home:
                 self.problems.append(
                     "another profiler took our place in this thread while we were "
                     "tracing; the calls after that are missing"

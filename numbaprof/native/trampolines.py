@@ -654,6 +654,7 @@ class EngineBuilder:
                 pushed = self._push(builder, thread, depth, tstate)
                 emit.store_word(builder, pushed, Frame.DISPATCHER, const(0))
                 emit.store_word(builder, pushed, Frame.T0, const(0))
+                emit.add_to_word(builder, slot, SlotField.UNDISPATCHED, const(1))
                 builder.store(depth, level_at)
         thread = builder.load(thread_at, typ=PTR)
         level = builder.load(level_at, typ=WORD)
