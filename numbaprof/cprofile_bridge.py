@@ -528,12 +528,13 @@ class _Native:
 
     def start(self) -> None:
         self._tracer.start()
-        # What it cannot see from the start is no error, but the reason of a limit.
         self._known = len(self._tracer.problems)
-        self.backend = replace(self.backend, reason="; ".join(self._tracer.problems))
 
     def stop(self) -> None:
         self._tracer.stop()
+        # What it could not see from the start is no error, but the reason of a limit.
+        limits = "; ".join(self._tracer.problems[: self._known])
+        self.backend = replace(self.backend, reason=limits)
         for row in self._book.sized:
             calls, smallest, largest = self._tracer.sizes(row.address)
             if row.sizes is not None:

@@ -937,8 +937,8 @@ class NativeTracer:
 
     def stop(self) -> None:
         """Take everything away again."""
-        self._machine.tables[Tables.ON] = 0
         self._events.remove()
+        self._machine.tables[Tables.ON] = 0
 
     @property
     def problems(self) -> list[str]:
