@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ assert pd.__version__
 # module is; each worker of pytest-xdist sets its own.
 _CACHE_DIR = tempfile.TemporaryDirectory(prefix="numbaprof-tests-")
 os.environ["NUMBA_CACHE_DIR"] = _CACHE_DIR.name
+
+# A shell starts what runs in the background with Ctrl-C ignored, and so would every
+# program that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

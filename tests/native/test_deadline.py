@@ -44,7 +44,8 @@ def run(tmp_path):
 def test_python_handler_is_called(run):
     """The handler that Python knows does its work."""
     done = run(
-        "send(); wait_for(1); print(signal.getsignal(signal.SIGTERM) is handler)"
+        "send(); wait_for(1); deadline.lift()\n"
+        "print(signal.getsignal(signal.SIGTERM) is handler)"
     )
     assert (done.stdout, done.exit_code) == ("True\n", 0)
 
