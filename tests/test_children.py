@@ -255,7 +255,7 @@ def test_child_without_a_profile_takes_its_mark_back(tmp_path):
 
 def test_main_module_has_one_name_in_parent_and_child(tmp_path):
     """Multiprocessing renames it; a function stays the same function."""
-    spawned = {"module": "__mp_main__", "file": "/work/script.py"}
+    spawned = {"module": "__mp_main__", "file": "/home/me/script.py"}
     kernel = make_function(**spawned)
     site = make_site(**spawned)
     library = make_function("library")
@@ -267,14 +267,14 @@ def test_main_module_has_one_name_in_parent_and_child(tmp_path):
         contexts=(make_thread(inclusive_ns=0), make_node(via=site)),
     )
     store.save(result, tmp_path / "p")
-    loaded = children.load_child(tmp_path / "p", "/work/./script.py")
-    expected = make_function(module="__main__", file="/work/./script.py")
+    loaded = children.load_child(tmp_path / "p", "/home/me/./script.py")
+    expected = make_function(module="__main__", file="/home/me/./script.py")
     assert [overload.function for overload in loaded.overloads] == [expected, library]
     assert loaded.dispatchers[0].function == expected
     (event,) = loaded.compile_events
     assert (event.function, event.import_module) == (expected, "__main__")
     assert event.trigger is not None
-    assert event.trigger.file == "/work/./script.py"
+    assert event.trigger.file == "/home/me/./script.py"
     assert loaded.contexts[1].via == event.trigger
 
 

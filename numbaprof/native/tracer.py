@@ -43,7 +43,6 @@ from numbaprof.native.frame_layout import discover_array, discover_frame
 from numbaprof.native.layout import (
     WORD_BYTES,
     Frame,
-    Node,
     PseudoSlot,
     State,
     Thread,
@@ -521,12 +520,7 @@ class _TracerBuilder(EngineBuilder):
     ) -> None:
         emit.store_word(builder, thread, Thread.DEPTH, level)
         frame = self._frame(builder, thread, level)
-        ticks = builder.sub(since, load_word(builder, frame, Frame.T1))
-        node = self._node(builder, load_word(builder, frame, Frame.NODE))
-        emit.add_to_word(builder, node, Node.CALLS, const(1))
-        emit.add_to_word(builder, node, Node.INCLUSIVE, ticks)
-        child = load_word(builder, frame, Frame.CHILD)
-        emit.add_to_word(builder, node, Node.CHILD, child)
+        ticks, _ = self._book_call(builder, frame, since)
         self._credit_parent(builder, thread, level, ticks)
         ours = builder.sub(self.clock(builder), since)
         self._charge(builder, thread, level, ours)

@@ -223,6 +223,28 @@ class EngineBuilder:
         inside = emit.variable(builder, WORD, "parent.frame")
         builder.store(const(NO_NODE), node)
         builder.store(const(0), inside)
+        self._read_top(builder, thread, depth, epoch, (node, inside))
+        orphan = builder.icmp_signed("==", builder.load(node, typ=WORD), const(NO_NODE))
+        with builder.if_then(orphan):
+            builder.store(load_word(builder, thread, Thread.ROOT_NODE), node)
+            known = load_word(builder, thread, Thread.ROOT_EPOCH)
+            with emit.unlikely(builder, builder.icmp_signed("!=", known, epoch)):
+                builder.store(builder.call(self.root_node, (thread,)), node)
+        return builder.load(node, typ=WORD), builder.load(inside, typ=WORD)
+
+    def _read_top(
+        self,
+        builder: ir.IRBuilder,
+        thread: ir.Value,
+        depth: ir.Value,
+        epoch: ir.Value,
+        into: tuple[ir.Value, ir.Value],
+    ) -> None:
+        """Emit storing the node and interpreter frame of what is open in this epoch.
+
+        Both variables stay as they are where nothing is.
+        """
+        node, inside = into
         with builder.if_then(builder.icmp_signed(">", depth, const(0))):
             top = self._frame(builder, thread, builder.sub(depth, const(1)))
             same = builder.icmp_signed(
@@ -231,13 +253,6 @@ class EngineBuilder:
             with emit.likely(builder, same):
                 builder.store(load_word(builder, top, Frame.NODE), node)
                 builder.store(load_word(builder, top, Frame.INTERPRETER_FRAME), inside)
-        orphan = builder.icmp_signed("==", builder.load(node, typ=WORD), const(NO_NODE))
-        with builder.if_then(orphan):
-            builder.store(load_word(builder, thread, Thread.ROOT_NODE), node)
-            known = load_word(builder, thread, Thread.ROOT_EPOCH)
-            with emit.unlikely(builder, builder.icmp_signed("!=", known, epoch)):
-                builder.store(builder.call(self.root_node, (thread,)), node)
-        return builder.load(node, typ=WORD), builder.load(inside, typ=WORD)
 
     def _push(
         self, builder: ir.IRBuilder, thread: ir.Value, depth: ir.Value, tstate: ir.Value
@@ -264,6 +279,61 @@ class EngineBuilder:
             emit.store_word(builder, frame, field, value)
         emit.store_word(builder, thread, Thread.DEPTH, builder.add(depth, const(1)))
         return frame
+
+    def _own_thread(self, builder: ir.IRBuilder) -> tuple[Any, Any]:
+        """Emit finding (thread state, thread); NO_NODE is returned if there is none."""
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
+            builder.ret(const(NO_NODE))
+        return tstate, thread
+
+    def _next_level(self, builder: ir.IRBuilder) -> tuple[Any, Any, Any, Any]:
+        """Emit finding (epoch, thread state, thread, depth) of a frame to be pushed.
+
+        NO_NODE is returned when no session runs or there is no room.
+        """
+        epoch = load_word(builder, self.state, State.EPOCH)
+        with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
+            builder.ret(const(NO_NODE))
+        tstate, thread = self._own_thread(builder)
+        depth = load_word(builder, thread, Thread.DEPTH)
+        with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
+            builder.ret(const(NO_NODE))
+        return epoch, tstate, thread, depth
+
+    def _pop_to(self, builder: ir.IRBuilder, depth: ir.Value) -> tuple[Any, Any]:
+        """Emit popping down to (thread, frame at ``depth``).
+
+        Frames above it are dropped. NO_NODE is returned when it was not there any more.
+        """
+        _, thread = self._own_thread(builder)
+        height = load_word(builder, thread, Thread.DEPTH)
+        gone = builder.or_(
+            builder.icmp_signed("<=", height, depth),
+            builder.icmp_signed("<", depth, const(0)),
+        )
+        with emit.unlikely(builder, gone):
+            builder.ret(const(NO_NODE))
+        emit.store_word(builder, thread, Thread.DEPTH, depth)
+        frame = self._frame(builder, thread, depth)
+        epoch = load_word(builder, self.state, State.EPOCH)
+        stale = builder.icmp_signed("!=", load_word(builder, frame, Frame.EPOCH), epoch)
+        with emit.unlikely(builder, stale):
+            builder.ret(const(NO_NODE))
+        return thread, frame
+
+    def _book_call(
+        self, builder: ir.IRBuilder, frame: ir.Value, end: ir.Value
+    ) -> tuple[Any, Any]:
+        """Emit booking a call that ended on its node; (ticks, node)."""
+        ticks = builder.sub(end, load_word(builder, frame, Frame.T1))
+        node = self._node(builder, load_word(builder, frame, Frame.NODE))
+        emit.add_to_word(builder, node, Node.CALLS, const(1))
+        emit.add_to_word(builder, node, Node.INCLUSIVE, ticks)
+        child = load_word(builder, frame, Frame.CHILD)
+        emit.add_to_word(builder, node, Node.CHILD, child)
+        return ticks, node
 
     def _credit_parent(
         self, builder: ir.IRBuilder, thread: ir.Value, depth: ir.Value, ticks: ir.Value
@@ -765,12 +835,7 @@ class EngineBuilder:
         end: ir.Value,
     ) -> None:
         """Emit booking a finished call on its node and its slot."""
-        ticks = builder.sub(end, load_word(builder, frame, Frame.T1))
-        node = self._node(builder, load_word(builder, frame, Frame.NODE))
-        emit.add_to_word(builder, node, Node.CALLS, const(1))
-        emit.add_to_word(builder, node, Node.INCLUSIVE, ticks)
-        child = load_word(builder, frame, Frame.CHILD)
-        emit.add_to_word(builder, node, Node.CHILD, child)
+        ticks, node = self._book_call(builder, frame, end)
         waited = load_word(builder, frame, Frame.DISPATCH)
         emit.add_to_word(builder, node, Node.DISPATCH, waited)
         with emit.unlikely(builder, emit.is_null(builder, result)):
@@ -870,16 +935,7 @@ class EngineBuilder:
             "open_frame", ir.FunctionType(WORD, (WORD, WORD)), "slot", "code"
         )
         slot, code = function.args
-        epoch = load_word(builder, self.state, State.EPOCH)
-        with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
-            builder.ret(const(NO_NODE))
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(const(NO_NODE))
-        depth = load_word(builder, thread, Thread.DEPTH)
-        with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
-            builder.ret(const(NO_NODE))
+        _, tstate, thread, depth = self._next_level(builder)
         frame = self._push(builder, thread, depth, tstate)
         parent = load_word(builder, frame, Frame.NODE)
         node = builder.call(self.find_node, (parent, code, slot))
@@ -908,29 +964,8 @@ class EngineBuilder:
         )
         (depth,) = function.args
         now = self.clock(builder)
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(const(NO_NODE))
-        height = load_word(builder, thread, Thread.DEPTH)
-        gone = builder.or_(
-            builder.icmp_signed("<=", height, depth),
-            builder.icmp_signed("<", depth, const(0)),
-        )
-        with emit.unlikely(builder, gone):
-            builder.ret(const(NO_NODE))
-        emit.store_word(builder, thread, Thread.DEPTH, depth)
-        frame = self._frame(builder, thread, depth)
-        epoch = load_word(builder, self.state, State.EPOCH)
-        stale = builder.icmp_signed("!=", load_word(builder, frame, Frame.EPOCH), epoch)
-        with emit.unlikely(builder, stale):
-            builder.ret(const(NO_NODE))
-        ticks = builder.sub(now, load_word(builder, frame, Frame.T1))
-        node = self._node(builder, load_word(builder, frame, Frame.NODE))
-        emit.add_to_word(builder, node, Node.CALLS, const(1))
-        emit.add_to_word(builder, node, Node.INCLUSIVE, ticks)
-        child = load_word(builder, frame, Frame.CHILD)
-        emit.add_to_word(builder, node, Node.CHILD, child)
+        thread, frame = self._pop_to(builder, depth)
+        ticks, _ = self._book_call(builder, frame, now)
         self._credit_parent(builder, thread, depth, ticks)
         builder.ret(ticks)
 
@@ -944,10 +979,7 @@ class EngineBuilder:
             "rename_frame", ir.FunctionType(WORD, (WORD, WORD)), "depth", "slot"
         )
         depth, slot = function.args
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(const(NO_NODE))
+        _, thread = self._own_thread(builder)
         height = load_word(builder, thread, Thread.DEPTH)
         gone = builder.or_(
             builder.icmp_signed("!=", height, builder.add(depth, const(1))),
@@ -1025,16 +1057,7 @@ class EngineBuilder:
             "enter_row", signature, "row", "frame", "since"
         )
         row, running, since = function.args
-        epoch = load_word(builder, self.state, State.EPOCH)
-        with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
-            builder.ret(const(NO_NODE))
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(const(NO_NODE))
-        depth = load_word(builder, thread, Thread.DEPTH)
-        with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
-            builder.ret(const(NO_NODE))
+        epoch, _, thread, depth = self._next_level(builder)
         parent, _ = self._parent(builder, thread, depth, epoch)
         node = builder.call(self.find_node, (parent, const(0), row))
         frame = self._frame(builder, thread, depth)
@@ -1066,29 +1089,8 @@ class EngineBuilder:
             "leave_row", ir.FunctionType(WORD, (WORD, WORD)), "depth", "since"
         )
         depth, since = function.args
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(const(NO_NODE))
-        height = load_word(builder, thread, Thread.DEPTH)
-        gone = builder.or_(
-            builder.icmp_signed("<=", height, depth),
-            builder.icmp_signed("<", depth, const(0)),
-        )
-        with emit.unlikely(builder, gone):
-            builder.ret(const(NO_NODE))
-        emit.store_word(builder, thread, Thread.DEPTH, depth)
-        frame = self._frame(builder, thread, depth)
-        epoch = load_word(builder, self.state, State.EPOCH)
-        stale = builder.icmp_signed("!=", load_word(builder, frame, Frame.EPOCH), epoch)
-        with emit.unlikely(builder, stale):
-            builder.ret(const(NO_NODE))
-        ticks = builder.sub(since, load_word(builder, frame, Frame.T1))
-        node = self._node(builder, load_word(builder, frame, Frame.NODE))
-        emit.add_to_word(builder, node, Node.CALLS, const(1))
-        emit.add_to_word(builder, node, Node.INCLUSIVE, ticks)
-        child = load_word(builder, frame, Frame.CHILD)
-        emit.add_to_word(builder, node, Node.CHILD, child)
+        thread, frame = self._pop_to(builder, depth)
+        ticks, _ = self._book_call(builder, frame, since)
         self._credit_parent(builder, thread, depth, ticks)
         self._charge(builder, thread, depth, builder.sub(self.clock(builder), since))
         builder.ret(ticks)
@@ -1153,14 +1155,7 @@ class EngineBuilder:
         root = load_word(builder, thread, Thread.ROOT_NODE)
         builder.store(builder.select(rooted, root, const(NO_NODE)), node)
         builder.store(const(0), inside)
-        with builder.if_then(builder.icmp_signed(">", depth, const(0))):
-            top = self._frame(builder, thread, builder.sub(depth, const(1)))
-            same = builder.icmp_signed(
-                "==", load_word(builder, top, Frame.EPOCH), epoch
-            )
-            with emit.likely(builder, same):
-                builder.store(load_word(builder, top, Frame.NODE), node)
-                builder.store(load_word(builder, top, Frame.INTERPRETER_FRAME), inside)
+        self._read_top(builder, thread, depth, epoch, (node, inside))
         return builder.load(node, typ=WORD), builder.load(inside, typ=WORD)
 
     def _emit_native_leave(self) -> ir.Function:
@@ -1378,10 +1373,7 @@ class EngineBuilder:
     def _emit_register_thread(self) -> None:
         """Emit ``word register_thread(void)``: this thread's root, made if needed."""
         _, builder = self._function("register_thread", ir.FunctionType(WORD, ()))
-        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-        thread = self._thread(builder, tstate)
-        with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(const(NO_NODE))
+        _, thread = self._own_thread(builder)
         builder.ret(builder.call(self.root_node, (thread,)))
 
     def _emit_now(self) -> None:
