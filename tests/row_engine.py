@@ -5,6 +5,7 @@ Its clock ticks once per reading, so times are exact and every run is the same.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,6 +14,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from numbaprof.rowbook import Row, RowBook
+
+
+def foreign_threads() -> frozenset[int]:
+    """Return the idents of all other threads: pytest-xdist has one that may wake.
+
+    Tracers see it and are right to; what a test compares is its own threads.
+    """
+    return frozenset(sys._current_frames()) - {threading.get_ident()}
 
 
 @dataclass
@@ -45,6 +54,7 @@ class RowEngine:
     closed: bool = False
     index: dict[tuple[int, int], int] = field(default_factory=dict)
     stacks: dict[int, list[Frame]] = field(default_factory=lambda: defaultdict(list))
+    foreign: frozenset[int] = field(default_factory=foreign_threads)
 
     def now(self) -> int:
         """Let one tick pass and read the clock."""
@@ -62,6 +72,8 @@ class RowEngine:
 
     def enter_row(self, row: int, since: int) -> int:
         """Push; what passed since ``since`` is in no figure."""
+        if threading.get_ident() in self.foreign:
+            return -1
         stack = self.stacks[threading.get_ident()]
         parent = stack[-1].node if stack else 0
         node = self.index.get((parent, row))

@@ -35,6 +35,7 @@ class Traced:
         )
 
     def __enter__(self):
+        self.foreign = row_engine.foreign_threads()
         self.engine.start(self.shared.ns_per_tick)
         self.tracer.start()
         return self
@@ -45,12 +46,16 @@ class Traced:
         self.records = self.engine.records()
 
     def table(self, key=label_of):
-        """Fold the calls of all threads; see :func:`row_engine.table`."""
+        """Fold the calls of the test's threads; see :func:`row_engine.table`."""
         rows = {row.address for row in self.book.rows}
         tree = row_engine.RowEngine(nodes=[])
         numbers = {}
         tree.nodes.append(row_engine.Node(-1, 0))
+        left_out = set()
         for number, record in enumerate(self.records):
+            if record.thread_ident in self.foreign or record.parent in left_out:
+                left_out.add(number)
+                continue
             if record.slot not in rows:
                 numbers[number] = 0
                 continue
