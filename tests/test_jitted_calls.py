@@ -189,6 +189,53 @@ def test_first_call_is_counted_under_its_caller(backend):
     assert "compile" in kinds
 
 
+def stored(x):
+    """Be compiled once and kept on disk."""
+    return x + 2
+
+
+def test_overloads_loaded_from_cache_have_their_rows_and_callers(backend):
+    """Two overloads, of a dispatcher that has never compiled anything."""
+    on_disk = numba.njit(cache=True)(stored)
+    on_disk(1)
+    on_disk(1.5)
+    loaded = numba.njit(cache=True)(stored)
+
+    def call_loaded():
+        for number in range(8):
+            loaded(number)
+        loaded(x=2.5)
+
+    def call_loaded_again():
+        return loaded(*(3,)), tuple(map(loaded, (0.5, 1.5)))
+
+    def both():
+        call_loaded()
+        call_loaded_again()
+
+    profile = numbaprof.profile(both, python=True)
+    profile()
+    profile.result.check()
+    assert callers_of(profile.result) == {
+        ("stored", "(int64)", "call_loaded"): (8, 0),
+        ("stored", "(float64)", "call_loaded"): (1, 0),
+        ("stored", "(int64)", "call_loaded_again"): (1, 0),
+        ("stored", "(float64)", "call_loaded_again"): (2, 0),
+    }
+    of_stored = [
+        overload
+        for overload in profile.result.overloads
+        if overload.function.qualname == "stored" and overload.calls
+    ]
+    assert [overload.origin for overload in of_stored] == ["cache", "cache"]
+    events = [
+        (event.event, event.signature)
+        for event in profile.result.compile_events
+        if event.function.qualname == "stored"
+    ]
+    assert sorted(events) == [("cache_load", "(float64)"), ("cache_load", "(int64)")]
+
+
 @numba.njit
 def roots(n):
     """Take a while."""
