@@ -9,6 +9,7 @@ import pstats
 import re
 import subprocess
 import sys
+import threading
 from contextlib import redirect_stdout
 
 import numba
@@ -92,6 +93,22 @@ def names_of(profile):
     }
 
 
+def meet(mine, other):
+    """Stay until another thread is here, too."""
+    mine.set()
+    assert other.wait(timeout=30)
+
+
+def meet_in_two_threads():
+    """Run the same function in two threads at once, neither within the other."""
+    first, second = threading.Event(), threading.Event()
+    thread = threading.Thread(target=meet, args=(first, second))
+    thread.start()
+    assert first.wait(timeout=30)
+    meet(second, first)
+    thread.join()
+
+
 # -- in the place of cProfile ----------------------------------------------------------
 
 
@@ -139,6 +156,25 @@ def test_context_manager_measures_its_block(backend):
     fib(1)
     assert names_of(profile) == {"fib": 1}
     assert isinstance(profile, cProfile.Profile)
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="cProfile sees one thread before 3.12"
+)
+def test_two_threads_are_a_recursion_to_cprofile_and_none_to_us(backend):
+    """It keeps one stack for all threads: ``2/1`` calls, and the wrong callers."""
+    lines = []
+    for profile in (cProfile.Profile(), Profile(signatures=False)):
+        profile.enable()
+        meet_in_two_threads()
+        profile.disable()
+        (line,) = [v for key, v in stats_of(profile).items() if key[2] == "meet"]
+        primitive, calls, callers = line
+        lines.append((primitive, calls, {key[2]: edge for key, edge in callers.items()}))
+    theirs, ours = lines
+    assert theirs[:2] == (1, 2)
+    assert "meet_in_two_threads" not in theirs[2]
+    assert ours == (2, 2, {"run": (1, 1), "meet_in_two_threads": (1, 1)})
 
 
 def test_runs_add_up_until_cleared(backend):
