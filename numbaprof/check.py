@@ -11,6 +11,8 @@ profile, also after merging, to the nanosecond:
 * the calls of an overload are those of its nodes, and those of its histogram;
 * the calls of a row of the Python level are those of its nodes;
 * minimum and maximum are in order, exclusive time is within inclusive time;
+* every sample is counted once: those in the stacks of a process are those it took, and
+  one that ended on a line names it;
 * every index points to something.
 """
 
@@ -81,6 +83,7 @@ def violations(result: ProfileResult) -> tuple[str, ...]:
             for index, row in enumerate(result.python_rows)
             for line in _row_violations(f"python_rows[{index}]", row)
         ),
+        *_sample_violations(result),
     )
 
 
@@ -117,6 +120,42 @@ def _index_violations(result: ProfileResult) -> Iterator[str]:
                 yield f"{where}: python_rows[{row}] is no {node.kind}"
         elif node.python_row != -1:
             yield f"{where}: kind {node.kind} names python_row {node.python_row}"
+    yield from _line_index_violations(result)
+
+
+def _line_index_violations(result: ProfileResult) -> Iterator[str]:
+    n_processes, n_sites = len(result.processes), len(result.line_sites)
+    for index, stack in enumerate(result.stacks):
+        where = f"stacks[{index}]"
+        if not 0 <= stack.process < n_processes:
+            yield f"{where}: process {stack.process} of {n_processes}"
+        for frame in stack.frames:
+            if not 0 <= frame < n_sites:
+                yield f"{where}: line site {frame} of {n_sites}"
+    for index, info in enumerate(result.sampling):
+        if not 0 <= info.process < n_processes:
+            yield f"sampling[{index}]: process {info.process} of {n_processes}"
+    for index, fact in enumerate(result.line_facts):
+        if not 0 <= fact.site < n_sites:
+            yield f"line_facts[{index}]: line site {fact.site} of {n_sites}"
+
+
+def _sample_violations(result: ProfileResult) -> Iterator[str]:
+    counted: Counter[int] = Counter()
+    for index, stack in enumerate(result.stacks):
+        counted[stack.process] += stack.count
+        where = f"stacks[{index}]"
+        if stack.count < 1:
+            yield f"{where}: {stack.count} samples"
+        if (stack.bin in ("line", "function")) != bool(stack.frames):
+            yield f"{where}: bin {stack.bin} with {len(stack.frames)} frames"
+    taken = Counter({info.process: info.taken for info in result.sampling})
+    for process in sorted({*counted, *taken}):
+        if counted[process] != taken[process]:
+            yield (
+                f"process {process}: took {taken[process]} samples, "
+                f"{counted[process]} in its stacks"
+            )
 
 
 def _tree_violations(contexts: tuple[ContextNode, ...]) -> Iterator[str]:

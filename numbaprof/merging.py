@@ -22,6 +22,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from numbaprof import line_merging
 from numbaprof.errors import MergeError
 from numbaprof.model import (
     BoxingSplit,
@@ -101,6 +102,7 @@ def merge(results: Iterable[ProfileResult]) -> ProfileResult:
         contexts=tuple(_shifted_contexts(parts, positions, row_positions)),
         losses=_add_losses([part.losses for part in parts]),
         python_rows=tuple(rows.values()),
+        **line_merging.merged_lines(parts),
     )
 
 
@@ -217,6 +219,12 @@ def _add_overloads(a: OverloadStats, b: OverloadStats) -> OverloadStats:
             _both(a.boxing_reason, b.boxing_reason) if boxing is None else ""
         ),
         threads=_add_threads(a.threads, b.threads),
+        fingerprint=a.fingerprint or b.fingerprint,
+        fingerprint_reason=(
+            ""
+            if a.fingerprint or b.fingerprint
+            else _both(a.fingerprint_reason, b.fingerprint_reason)
+        ),
     )
 
 

@@ -40,12 +40,17 @@ __all__ = [
     "ContextNode",
     "DispatcherInfo",
     "Environment",
+    "Fingerprint",
     "FunctionId",
+    "LineFacts",
+    "LineSite",
     "Losses",
     "OverloadStats",
     "ProcessRun",
     "ProfileResult",
     "PythonRow",
+    "SampledStack",
+    "SamplingInfo",
     "ThreadSplit",
 ]
 
@@ -70,6 +75,9 @@ Origin = Literal["compiled", "cache", "eager", "internal", "none"]
 CompileOutcome = Literal["compile", "cache_load", "failed"]
 RowKind = Literal["python", "builtin"]
 SignatureLevel = Literal["shape", "ndim", "type", "none"]
+SampleBin = Literal["line", "function", "python", "compile", "native", "unresolved"]
+"""Where a sample ends: on a line of compiled code; in compiled code whose line is not
+known; in Python; in the compiler; in other native code; nowhere that is known."""
 ContextKind = Literal[
     "thread",
     "overload",
@@ -178,6 +186,24 @@ class ThreadSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The machine code of one overload, in a few figures.
+
+    Equal code on one target (:attr:`Environment.target`) runs the same instructions.
+    """
+
+    code: str
+    """``sha256:`` and the hash of the code, without what names and places change."""
+    instructions: int | None = None
+    packed_fp: int | None = None
+    """Of these, floating-point instructions on several numbers at once."""
+    width_bits: int | None = None
+    """The widest of those; 0 when there is none."""
+    reason: str = ""
+    """Why a figure above is None."""
+
+
+@dataclass(frozen=True, slots=True)
 class OverloadStats:
     """Everything known about one overload (function identity, signature)."""
 
@@ -224,6 +250,8 @@ class OverloadStats:
     boxing: BoxingSplit | None = None
     boxing_reason: str = ""
     threads: tuple[ThreadSplit, ...] = ()
+    fingerprint: Fingerprint | None = None
+    fingerprint_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +375,80 @@ class ContextNode:
 
 
 @dataclass(frozen=True, slots=True)
+class LineSite:
+    """A source line of compiled code, in one overload."""
+
+    function: FunctionId
+    signature: str
+    """Of the overload; "" when it is not known which one (code that was inlined)."""
+    line: int
+    """1-based; 0: somewhere in the function."""
+    file: str = ""
+    """Where the line is, when not in the function's file."""
+    internal: bool = False
+    """In a function of Numba itself."""
+    inlined: bool = False
+    """Within the machine code of its caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStack:
+    """Equal samples of one thread, counted."""
+
+    count: int
+    bin: SampleBin
+    thread: str
+    process: int = 0
+    frames: tuple[int, ...] = ()
+    """Lines of compiled code, outermost first: indices into ``line_sites``."""
+    callee: str = ""
+    """What the innermost frame was calling, ``sin (libm)``; "" for code of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingInfo:
+    """How one process was sampled."""
+
+    source: str
+    """What interrupted the threads: "ITIMER_PROF", "perf task clock"; "none"."""
+    process: int = 0
+    reason: str = ""
+    """Why this source; of "none", why there are no samples."""
+    requested_ns: int = 0
+    """Interval between two samples, nanoseconds of CPU time."""
+    achieved_ns: int = 0
+    """``cpu_ns`` per sample that was due; what one sample stands for."""
+    cpu_ns: int = 0
+    """CPU time of the process while it was sampled."""
+    taken: int = 0
+    """Samples in ``stacks``."""
+    losses: tuple[tuple[str, int], ...] = ()
+    """(what happened, samples) of those that are not in ``stacks``."""
+    problems: tuple[str, ...] = ()
+    """What could not be resolved as it should, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFacts:
+    """What is known of one line apart from samples."""
+
+    site: int
+    """Index into ``line_sites``."""
+    hits: int | None = None
+    """How often the line was run, exact, in the counting build."""
+    hits_reason: str = ""
+    """Why there are no hits; "" when nobody asked for them."""
+    instructions: int | None = None
+    """Machine instructions of this line."""
+    vector_width: int | None = None
+    """Numbers that a vectorised loop treats at once; 1: not vectorised."""
+    remarks: tuple[str, ...] = ()
+    """What LLVM says of the line."""
+    source: str = ""
+    """Text of the line."""
+
+
+@dataclass(frozen=True, slots=True)
 class Losses:
     """What was not measured, counted."""
 
@@ -412,6 +514,8 @@ class Environment:
     overhead_reason: str = ""
     backends: tuple[BackendInfo, ...] = ()
     jit_disabled: bool = False
+    target: str = ""
+    """What machine code depends on: CPU name, features, optimisation, versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +545,12 @@ class ProfileResult:
     losses: Losses = field(default_factory=Losses)
     python_rows: tuple[PythonRow, ...] = ()
     """Python functions and builtins, where they were traced."""
+    line_sites: tuple[LineSite, ...] = ()
+    stacks: tuple[SampledStack, ...] = ()
+    """Statistical; never added to an exact figure."""
+    sampling: tuple[SamplingInfo, ...] = ()
+    """One per process that was sampled, or should have been."""
+    line_facts: tuple[LineFacts, ...] = ()
 
     @property
     def wall_ns(self) -> int:

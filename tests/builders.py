@@ -22,11 +22,14 @@ from numbaprof.model import (
     DispatcherInfo,
     Environment,
     FunctionId,
+    LineSite,
     Losses,
     OverloadStats,
     ProcessRun,
     ProfileResult,
     PythonRow,
+    SampledStack,
+    SamplingInfo,
 )
 
 __all__ = [
@@ -39,13 +42,16 @@ __all__ = [
     "make_environment",
     "make_event",
     "make_function",
+    "make_line_site",
     "make_losses",
     "make_node",
     "make_overload",
     "make_process",
     "make_result",
     "make_row",
+    "make_sampling",
     "make_site",
+    "make_stack",
     "make_thread",
     "scalar",
 ]
@@ -68,6 +74,34 @@ def make_site(line: int = 40, **changes: Any) -> CallSite:
         "module": "__main__",
     }
     return CallSite(line=line, **(fields | changes))
+
+
+def make_line_site(line: int = 12, **changes: Any) -> LineSite:
+    """Build a line of the compiled function ``kernel``."""
+    fields: dict[str, Any] = {"function": make_function(), "signature": "(int64)"}
+    return LineSite(line=line, **(fields | changes))
+
+
+def make_stack(*frames: int, count: int = 1, **changes: Any) -> SampledStack:
+    """Build equal samples; on a line when there are frames, else in Python."""
+    fields: dict[str, Any] = {
+        "bin": "line" if frames else "python",
+        "thread": "MainThread",
+    }
+    return SampledStack(count=count, frames=frames, **(fields | changes))
+
+
+def make_sampling(*stacks: SampledStack, **changes: Any) -> SamplingInfo:
+    """Build the account of one process: 4 ms of CPU time for each sample."""
+    taken = sum(stack.count for stack in stacks)
+    fields: dict[str, Any] = {
+        "source": "ITIMER_PROF",
+        "requested_ns": 4 * MILLISECOND,
+        "achieved_ns": 4 * MILLISECOND,
+        "cpu_ns": 4 * MILLISECOND * taken,
+        "taken": taken,
+    }
+    return SamplingInfo(**(fields | changes))
 
 
 def make_arg(text: str = "int64", *, name: str = "x", **changes: Any) -> ArgType:

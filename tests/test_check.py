@@ -7,16 +7,20 @@ from dataclasses import replace
 import pytest
 from builders import (
     make_event,
+    make_line_site,
     make_losses,
     make_node,
     make_overload,
     make_result,
     make_row,
+    make_sampling,
+    make_stack,
     make_thread,
 )
 
 from numbaprof.check import check, violations
 from numbaprof.errors import InvariantError
+from numbaprof.model import LineFacts
 
 
 def nested_result(**changes):
@@ -158,3 +162,38 @@ def test_contradiction_within_an_overload_is_found(changes, problem):
     overload = replace(make_overload(), **changes)
     found = violations(make_result(overload, contexts=()))
     assert [problem in line for line in found] == [True]
+
+
+def sampled_result(*stacks, **changes):
+    """Build a profile with samples on one line."""
+    fields = {
+        "line_sites": (make_line_site(),),
+        "stacks": stacks,
+        "sampling": (make_sampling(*stacks),),
+    }
+    return make_result(**(fields | changes))
+
+
+def test_sampled_profile_passes():
+    """As many samples in the stacks as were taken, each on a line that is there."""
+    check(sampled_result(make_stack(0, count=3), make_stack()))
+
+
+@pytest.mark.parametrize(
+    ("stack", "changes", "message"),
+    [
+        (make_stack(0), {"sampling": (make_sampling(taken=2),)}, "took 2 samples, 1"),
+        (make_stack(0), {"sampling": ()}, "took 0 samples, 1"),
+        (make_stack(0, count=0), {}, "0 samples"),
+        (make_stack(0, bin="python"), {}, "bin python with 1 frames"),
+        (make_stack(bin="line"), {}, "bin line with 0 frames"),
+        (make_stack(1), {}, "line site 1 of 1"),
+        (make_stack(0, process=1), {}, "process 1 of 1"),
+        (make_stack(0), {"sampling": (make_sampling(process=2),)}, "process 2 of 1"),
+        (make_stack(0), {"line_facts": (LineFacts(4),)}, "line site 4 of 1"),
+    ],
+)
+def test_samples_that_do_not_add_up_are_found(stack, changes, message):
+    """Every sample is counted in exactly one stack, of a process and line there is."""
+    with pytest.raises(InvariantError, match=message):
+        check(sampled_result(stack, **changes))

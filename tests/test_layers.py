@@ -37,6 +37,7 @@ ROOMS = {
         "html",
         "icicle",
         "layout",
+        "line_merging",
         "merging",
         "overload_table",
         "page",

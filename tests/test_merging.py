@@ -219,7 +219,7 @@ def test_no_field_is_forgotten(cls, container):
     )
     found = merged if cls is Losses else merged[-1]
     # What explains an absent figure is gone when another process has the figure.
-    settled = {"compile_reason", "boxing_reason"}
+    settled = {"compile_reason", "boxing_reason", "fingerprint_reason"}
     lost = {f.name for f in fields(cls) if getattr(found, f.name) == f.default}
     assert lost <= settled
 
