@@ -170,7 +170,9 @@ def test_two_threads_are_a_recursion_to_cprofile_and_none_to_us(backend):
         profile.disable()
         (line,) = [v for key, v in stats_of(profile).items() if key[2] == "meet"]
         primitive, calls, callers = line
-        lines.append((primitive, calls, {key[2]: edge for key, edge in callers.items()}))
+        lines.append(
+            (primitive, calls, {key[2]: edge for key, edge in callers.items()})
+        )
     theirs, ours = lines
     assert theirs[:2] == (1, 2)
     assert "meet_in_two_threads" not in theirs[2]
