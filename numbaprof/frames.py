@@ -20,6 +20,7 @@ from numbaprof.analysis import (
     percentile,
 )
 from numbaprof.call_graph import Key, build_call_graph
+from numbaprof.line_table import build_line_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,11 +34,13 @@ __all__ = [
     "COMPILES_COLUMNS",
     "FINDINGS_COLUMNS",
     "FUNCTIONS_COLUMNS",
+    "LINES_COLUMNS",
     "STATS_COLUMNS",
     "callers_frame",
     "compiles_frame",
     "findings_frame",
     "functions_frame",
+    "lines_frame",
     "stats_frame",
 ]
 
@@ -147,6 +150,29 @@ FUNCTIONS_COLUMNS: Mapping[str, str] = {
 """Columns of ``p.functions`` with their types; times are seconds, named as pstats does.
 """
 
+LINES_COLUMNS: Mapping[str, str] = {
+    "function": TEXT,
+    "signature": TEXT,
+    "file": TEXT,
+    "line": COUNT,
+    "samples": COUNT,
+    "time_s": SECONDS,
+    "time_low_s": SECONDS,
+    "time_high_s": SECONDS,
+    "share": SECONDS,
+    "hits": COUNT,
+    "vector_width": COUNT,
+    "remark": TEXT,
+    "source": TEXT,
+    "self_samples": COUNT,
+    "self_s": SECONDS,
+    "callees": ANY,
+    "instructions": COUNT,
+    "hits_reason": TEXT,
+    "internal": FLAG,
+}
+"""Columns of ``p.lines`` with their types; ``share`` is a number within 0 and 1."""
+
 
 def stats_frame(result: ProfileResult) -> pd.DataFrame:
     """Tabulate the overloads of a profile.
@@ -172,6 +198,52 @@ def stats_frame(result: ProfileResult) -> pd.DataFrame:
     frame = _to_frame(rows, STATS_COLUMNS)
     indexed: pd.DataFrame = frame.set_index(["function", "signature"])
     return indexed
+
+
+def lines_frame(result: ProfileResult, *, internal: bool = False) -> pd.DataFrame:
+    """Tabulate the source lines of compiled code that were sampled or counted.
+
+    Parameters
+    ----------
+    result : ProfileResult
+        Any profile.
+    internal : bool, optional
+        Give Numba's own functions rows of their own.
+
+    Returns
+    -------
+    DataFrame
+        One row per overload and line, the dearest overload first, lines in order;
+        columns as in :data:`LINES_COLUMNS`. ``self_samples`` adds up to the samples
+        that ended in compiled code.
+    """
+    names = display_names(result)
+    rows = [
+        {
+            "function": names.get(row.function, row.function.qualname),
+            "signature": row.signature,
+            "file": row.file,
+            "line": row.line or None,
+            "samples": row.samples,
+            "time_s": row.time_ns / NS_PER_SECOND,
+            "time_low_s": row.low_ns / NS_PER_SECOND,
+            "time_high_s": row.high_ns / NS_PER_SECOND,
+            "share": row.share,
+            "hits": row.hits,
+            "vector_width": row.vector_width,
+            "remark": "; ".join(row.remarks),
+            "source": row.source,
+            "self_samples": row.self_samples,
+            "self_s": row.self_ns / NS_PER_SECOND,
+            "callees": {name or "(own code)": n for name, n in row.callees},
+            "instructions": row.instructions,
+            "hits_reason": row.hits_reason,
+            "internal": row.internal,
+        }
+        for table in build_line_tables(result, internal=internal)
+        for row in table.rows
+    ]
+    return _to_frame(rows, LINES_COLUMNS)
 
 
 def compiles_frame(result: ProfileResult) -> pd.DataFrame:

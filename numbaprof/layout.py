@@ -47,6 +47,8 @@ STYLES = {
     "kernel": "green",
     "failed": "red",
     "rest": "blue",
+    "hot": "bold red",
+    "warm": "yellow",
 }
 """Style names and what they are in a terminal (rich's words)."""
 

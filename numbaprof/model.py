@@ -597,6 +597,16 @@ class ProfileResult:
 
         return frames.functions_frame(self)
 
+    @property
+    def lines(self) -> pd.DataFrame:
+        """One row per overload and source line, sampled or counted.
+
+        See :func:`numbaprof.frames.lines_frame`.
+        """
+        from numbaprof import frames
+
+        return frames.lines_frame(self)
+
     def __add__(self, other: ProfileResult) -> ProfileResult:
         """Add two profiles; see :func:`numbaprof.merging.merge`."""
         from numbaprof import merging

@@ -25,6 +25,7 @@ from numbaprof.layout import (
     to_ascii,
     to_text,
 )
+from numbaprof.line_report import render_line_account, render_lines
 from numbaprof.overload_table import (
     SORT_KEYS,
     label_overload,
@@ -239,6 +240,11 @@ def _build(result: ProfileResult, options: ReportOptions, width: int) -> list[Li
     if result.python_rows:
         body = render_python(result, top=top, width=width)
         lines += _section("Python and builtin functions, by self", body, width)
+    if result.sampling or result.line_facts:
+        body = render_line_account(result, width)
+        tables = render_lines(result, top=top, only=only, width=width)
+        body += [(), *tables] if tables else []
+        lines += _section("Lines", body, width)
     body = render_details(result, sort=sort, only=only, width=width)
     lines += _section("Inside the calls", body, width)
     body = render_reasons(result, sort=sort, top=top, only=only, width=width)

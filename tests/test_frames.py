@@ -12,15 +12,19 @@ from builders import (
     make_boxing,
     make_event,
     make_function,
+    make_line_site,
     make_node,
     make_overload,
     make_result,
     make_row,
+    make_sampling,
     make_site,
+    make_stack,
     make_thread,
 )
 
 from numbaprof import frames
+from numbaprof.model import LineFacts
 
 COLUMNS = Path(__file__).parent.parent / "docs" / "columns.md"
 
@@ -30,6 +34,7 @@ VIEWS = {
     "findings": (frames.findings_frame, frames.FINDINGS_COLUMNS),
     "callers": (frames.callers_frame, frames.CALLERS_COLUMNS),
     "functions": (frames.functions_frame, frames.FUNCTIONS_COLUMNS),
+    "lines": (frames.lines_frame, frames.LINES_COLUMNS),
 }
 
 ARCHITECTURE_STATS = """
@@ -41,7 +46,14 @@ ARCHITECTURE_STATS = """
 
 def full_result():
     """Make a profile with one row in every view."""
-    return make_result(make_overload(), events=(make_event(),))
+    stack = make_stack(0)
+    return make_result(
+        make_overload(),
+        events=(make_event(),),
+        line_sites=(make_line_site(),),
+        stacks=(stack,),
+        sampling=(make_sampling(stack),),
+    )
 
 
 def traced_result():
@@ -76,6 +88,24 @@ def test_caller_that_was_traced_is_named_by_its_function():
     """The signature of the caller is left out: the option changes no other table."""
     (caller,) = frames.callers_frame(traced_result()).itertuples()
     assert (caller.caller, caller.caller_kind) == ("main", "python")
+
+
+def test_lines_are_estimates_with_an_interval_and_exact_hits():
+    """A figure from samples has bounds, one that was counted has none."""
+    stacks = (make_stack(0, count=75, callee="sin (libm)"), make_stack(count=25))
+    facts = (LineFacts(0, hits=9, remarks=("slow", "why"), source="s += x"),)
+    result = make_result(
+        line_sites=(make_line_site(12),),
+        stacks=stacks,
+        sampling=(make_sampling(*stacks),),
+        line_facts=facts,
+    )
+    (line,) = result.lines.itertuples()
+    assert (line.function, line.signature, line.line) == ("kernel", "(int64)", 12)
+    assert (line.samples, line.time_s, line.share) == (75, 0.3, 1.0)
+    assert 0.25 < line.time_low_s < 0.3 < line.time_high_s < 0.34
+    assert (line.hits, line.remark, line.source) == (9, "slow; why", "s += x")
+    assert line.callees == {"sin (libm)": 75}
 
 
 def documented(view):

@@ -1,0 +1,244 @@
+"""Source lines of compiled code as text, laid out as line_profiler's users know it.
+
+Times are sampled and say how far they may be off; hits are exact. The two never make
+one figure without a word: ``Per Hit`` is headed as sampled, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from numbaprof.analysis import display_names
+from numbaprof.intervals import samples_for
+from numbaprof.layout import GAP, Line, paragraph
+from numbaprof.line_table import (
+    OWN_CODE,
+    FunctionLines,
+    LineRow,
+    account_samples,
+    build_line_tables,
+)
+from numbaprof.overload_table import locate, matches
+from numbaprof.wording import format_count, format_duration, format_share, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numbaprof.line_table import SampleAccount
+    from numbaprof.model import FunctionId, ProfileResult, SamplingInfo
+
+__all__ = ["render_line_account", "render_lines"]
+
+HOT, WARM = 0.25, 0.05
+"""Shares of a function's time from which a line is coloured as hot or as warm."""
+
+CERTAIN_HALF_WIDTH = 0.05
+"""A table whose shares are less certain than this says how long to run."""
+
+CALLEES_SHOWN = 3
+"""Of what a line was doing; the rest is in ``p.lines``."""
+
+CALLEE_SHARE = 0.02
+"""Of the line's samples; what took less is not named."""
+
+BIN_NAMES = {
+    "line": "on lines of compiled code",
+    "function": "in compiled code whose line is not known",
+    "python": "in Python",
+    "compile": "in the compiler",
+    "native": "in other native code",
+    "unresolved": "unresolved",
+}
+"""Where a sample ended, in words; as in ``docs/columns.md``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    cells: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.title, *self.cells)))
+
+
+def render_lines(
+    result: ProfileResult, *, top: int, only: Sequence[str] = (), width: int
+) -> list[Line]:
+    """Render the dearest functions line by line.
+
+    Parameters
+    ----------
+    top : int
+        Functions shown; the others are counted.
+    only : sequence of str, optional
+        Patterns as in :class:`numbaprof.report.ReportOptions`.
+    width : int
+        Characters. Source text is cut there.
+    """
+    names = display_names(result)
+    tables = [t for t in build_line_tables(result) if matches(t.function, only)]
+    account = account_samples(result)
+    lines: list[Line] = []
+    for table in tables[:top]:
+        if lines:
+            lines.append(())
+        lines += _render_table(table, account, names, width)
+    left = tables[top:]
+    if left:
+        share = format_share(sum(t.time_ns for t in left), account.sampled_ns)
+        text = f"… and {plural(len(left), 'more function')} with {share} of the time"
+        lines += [(), ((f"{text}, see p.lines", "dim"),)]
+    return lines
+
+
+def render_line_account(result: ProfileResult, width: int) -> list[Line]:
+    """Say how samples were taken and where every one of them went."""
+    lines: list[Line] = []
+    for info in result.sampling:
+        lines += paragraph(_describe_source(info), width)
+        for problem in info.problems:
+            lines += paragraph(problem, width, style="dim", indent=2)
+    account = account_samples(result)
+    if account.taken:
+        parts = [
+            f"{format_share(n, account.taken)} {BIN_NAMES[name]}"
+            for name, n in account.bins
+        ]
+        text = f"{plural(account.taken, 'sample')}: {', '.join(parts)}."
+        lines += paragraph(text, width)
+    for name, n in account.losses:
+        lines += paragraph(f"{plural(n, 'sample')} lost: {name}", width, style="bad")
+    return lines
+
+
+def _describe_source(info: SamplingInfo) -> str:
+    if info.source == "none":
+        return f"Lines were not sampled: {info.reason}."
+    asked = format_duration(info.requested_ns)
+    achieved = format_duration(info.achieved_ns)
+    why = f"; {info.reason}" if info.reason else ""
+    return (
+        f"Times are sampled, one sample per {achieved} of CPU time ({info.source}, "
+        f"{asked} asked{why}); ± is a 95 % interval. Hits are exact."
+    )
+
+
+def _render_table(
+    table: FunctionLines,
+    account: SampleAccount,
+    names: Mapping[FunctionId, str],
+    width: int,
+) -> Iterator[Line]:
+    name = names.get(table.function, table.function.qualname)
+    signature = table.signature or " (inlined into its callers)"
+    figures = f"{format_duration(table.time_ns)} ± {_half(table)} of CPU time"
+    yield from paragraph(f"{name}{signature}", width, style="name")
+    yield from paragraph(
+        f"{locate(table.function)} · {figures}, {plural(table.samples, 'sample')}, "
+        f"{format_share(table.time_ns, account.sampled_ns)} of all",
+        width,
+        indent=2,
+    )
+    if len(table.threads) > 1:
+        shares = ", ".join(format_share(n, table.samples) for _, n in table.threads)
+        text = f"over {len(table.threads)} threads: {shares}"
+        yield from paragraph(text, width, style="dim", indent=2)
+    if 0 < table.samples < samples_for(CERTAIN_HALF_WIDTH):
+        factor = -(-samples_for(CERTAIN_HALF_WIDTH) // table.samples)
+        yield from paragraph(
+            f"few samples: shares may be off by more than ± 5 %; run about {factor} "
+            "times as long",
+            width,
+            style="warm",
+            indent=2,
+        )
+    reasons = dict.fromkeys(row.hits_reason for row in table.rows if row.hits_reason)
+    for reason in reasons:
+        yield from paragraph(f"no hits: {reason}", width, style="dim", indent=2)
+    yield from _render_rows(table.rows, width)
+
+
+def _half(row: FunctionLines | LineRow) -> str:
+    """Write half the width of an interval."""
+    return format_duration((row.high_ns - row.low_ns) / 2)
+
+
+def _render_rows(rows: Sequence[LineRow], width: int) -> Iterator[Line]:
+    columns = _columns(rows)
+    margin = min(
+        (
+            len(row.source) - len(row.source.lstrip())
+            for row in rows
+            if row.source.strip()
+        ),
+        default=0,
+    )
+    left = sum(column.width + len(GAP) for column in columns)
+    room = max(20, width - left)
+    head = "".join(format(c.title, f">{c.width}") + GAP for c in columns)
+    yield ((head + "Line Contents", "dim"),)
+    for at, row in enumerate(rows):
+        style = "hot" if row.share >= HOT else "warm" if row.share >= WARM else ""
+        figures = "".join(format(c.cells[at], f">{c.width}") + GAP for c in columns)
+        yield ((figures, style), (_cut(_text_of(row)[margin:], room), style))
+        for note in _notes(row):
+            indent = " " * (left + len(row.source) - len(row.source.lstrip()) - margin)
+            yield ((_cut(f"{indent}└ {note}", width), "dim"),)
+
+
+def _columns(rows: Sequence[LineRow]) -> list[_Column]:
+    def cells(write: object) -> tuple[str, ...]:
+        return tuple(write(row) if row.samples else "" for row in rows)  # type: ignore[operator]
+
+    found = [_Column("Line #", tuple(_number(row) for row in rows))]
+    if any(row.hits is not None for row in rows):
+        hits = ("" if row.hits is None else format_count(row.hits) for row in rows)
+        found.append(_Column("Hits", tuple(hits)))
+    found += [
+        _Column("Time", cells(lambda row: format_duration(row.time_ns))),
+        _Column("±", cells(_half)),
+    ]
+    if any(row.hits and row.samples for row in rows):
+        found.append(_Column("Per Hit", cells(_per_hit)))
+    found.append(_Column("% Time", cells(lambda row: format_share(row.share, 1.0))))
+    return found
+
+
+def _number(row: LineRow) -> str:
+    if not row.line:
+        return "?"
+    other = row.file != row.function.file
+    return f"{row.file.rpartition('/')[2]}:{row.line}" if other else str(row.line)
+
+
+def _per_hit(row: LineRow) -> str:
+    return format_duration(row.time_ns / row.hits) if row.hits else ""
+
+
+def _text_of(row: LineRow) -> str:
+    if row.line:
+        return row.source
+    return "(somewhere in the function)"
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
+
+
+def _notes(row: LineRow) -> Iterator[str]:
+    """Say what the line was doing, and what the compiler says of it."""
+    doing = [
+        (name, n)
+        for name, n in row.callees
+        if n >= CALLEE_SHARE * row.samples and name != OWN_CODE
+    ]
+    if doing:
+        yield ", ".join(
+            f"{format_share(n, row.samples)} {name}"
+            for name, n in doing[:CALLEES_SHOWN]
+        )
+    if row.vector_width and row.vector_width > 1:
+        yield f"vectorised, {row.vector_width} numbers at once"
+    yield from row.remarks
