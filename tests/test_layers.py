@@ -48,6 +48,7 @@ ROOMS = {
         "page_data",
         "pruning",
         "report",
+        "rule",
         "schema",
         "sections",
         "store",
