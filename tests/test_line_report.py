@@ -51,8 +51,8 @@ def test_table_reads_like_that_of_line_profiler():
         "Line #  Hits    Time       ±  Per Hit  % Time  Line Contents",
         "    10                                         @njit",
         "    11                                         def kernel(a):",
-        "    12    11  2.80 s  178 ms   255 ms    50 %      for x in a:",
-        "    13    10  2.80 s  178 ms   280 ms    50 %          s += np.sin(x)",
+        "    12    11  2.80 s  180 ms   255 ms    50 %      for x in a:",
+        "    13    10  2.80 s  180 ms   280 ms    50 %          s += np.sin(x)",
         "                                                       └ 100 % sin (libm)",
     ]
 
