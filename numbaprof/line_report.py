@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from numbaprof.line_table import SampleAccount
     from numbaprof.model import FunctionId, ProfileResult, SamplingInfo
 
-__all__ = ["render_line_account", "render_lines"]
+__all__ = [
+    "HOT",
+    "WARM",
+    "describe_table",
+    "notes_on",
+    "number_line",
+    "render_line_account",
+    "render_lines",
+]
 
 HOT, WARM = 0.25, 0.05
 """Shares of a function's time from which a line is coloured as hot or as warm."""
@@ -133,31 +141,30 @@ def _render_table(
 ) -> Iterator[Line]:
     name = names.get(table.function, table.function.qualname)
     signature = table.signature or " (inlined into its callers)"
-    figures = f"{format_duration(table.time_ns)} ± {_half(table)} of CPU time"
     yield from paragraph(f"{name}{signature}", width, style="name")
-    yield from paragraph(
-        f"{locate(table.function)} · {figures}, {plural(table.samples, 'sample')}, "
-        f"{format_share(table.time_ns, account.sampled_ns)} of all",
-        width,
-        indent=2,
-    )
+    for text in describe_table(table, account):
+        yield from paragraph(text, width, indent=2)
+    yield from _render_rows(table.rows, width)
+
+
+def describe_table(table: FunctionLines, account: SampleAccount) -> Iterator[str]:
+    """Say in sentences where a function is, what it took, and how sure that is."""
+    time = f"{format_duration(table.time_ns)} ± {_half(table)} of CPU time"
+    share = format_share(table.time_ns, account.sampled_ns)
+    samples = plural(table.samples, "sample")
+    yield f"{locate(table.function)} · {time}, {samples}, {share} of all"
     if len(table.threads) > 1:
         shares = ", ".join(format_share(n, table.samples) for _, n in table.threads)
-        text = f"over {len(table.threads)} threads: {shares}"
-        yield from paragraph(text, width, style="dim", indent=2)
+        yield f"over {len(table.threads)} threads: {shares}"
     if 0 < table.samples < samples_for(CERTAIN_HALF_WIDTH):
         factor = -(-samples_for(CERTAIN_HALF_WIDTH) // table.samples)
-        yield from paragraph(
+        yield (
             f"few samples: shares may be off by more than ± 5 %; run about {factor} "
-            "times as long",
-            width,
-            style="warm",
-            indent=2,
+            "times as long"
         )
-    reasons = dict.fromkeys(row.hits_reason for row in table.rows if row.hits_reason)
-    for reason in reasons:
-        yield from paragraph(f"no hits: {reason}", width, style="dim", indent=2)
-    yield from _render_rows(table.rows, width)
+    reasons = (row.hits_reason for row in table.rows if row.hits_reason)
+    for reason in dict.fromkeys(reasons):
+        yield f"no hits: {reason}"
 
 
 def _half(row: FunctionLines | LineRow) -> str:
@@ -183,7 +190,7 @@ def _render_rows(rows: Sequence[LineRow], width: int) -> Iterator[Line]:
         style = "hot" if row.share >= HOT else "warm" if row.share >= WARM else ""
         figures = "".join(format(c.cells[at], f">{c.width}") + GAP for c in columns)
         yield ((figures, style), (_cut(_text_of(row)[margin:], room), style))
-        for note in _notes(row):
+        for note in notes_on(row):
             indent = " " * (left + len(row.source) - len(row.source.lstrip()) - margin)
             yield ((_cut(f"{indent}└ {note}", width), "dim"),)
 
@@ -192,7 +199,7 @@ def _columns(rows: Sequence[LineRow]) -> list[_Column]:
     def cells(write: object) -> tuple[str, ...]:
         return tuple(write(row) if row.samples else "" for row in rows)  # type: ignore[operator]
 
-    found = [_Column("Line #", tuple(_number(row) for row in rows))]
+    found = [_Column("Line #", tuple(number_line(row) for row in rows))]
     if any(row.hits is not None for row in rows):
         hits = ("" if row.hits is None else format_count(row.hits) for row in rows)
         found.append(_Column("Hits", tuple(hits)))
@@ -206,7 +213,8 @@ def _columns(rows: Sequence[LineRow]) -> list[_Column]:
     return found
 
 
-def _number(row: LineRow) -> str:
+def number_line(row: LineRow) -> str:
+    """Write where a line is: its number, with the file if it is another one."""
     if not row.line:
         return "?"
     other = row.file != row.function.file
@@ -227,7 +235,7 @@ def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
-def _notes(row: LineRow) -> Iterator[str]:
+def notes_on(row: LineRow) -> Iterator[str]:
     """Say what the line was doing, and what the compiler says of it."""
     doing = [
         (name, n)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from numbaprof.analysis import display_names, find, summarize
 from numbaprof.icicle import KINDS
 from numbaprof.layout import to_text
+from numbaprof.line_page import render_line_section
 from numbaprof.page_data import PageOptions, collect, to_json
 from numbaprof.report import state_lead
 from numbaprof.sections import describe_remainders, render_header, render_losses
@@ -78,6 +79,7 @@ def _parts(result: ProfileResult, options: PageOptions) -> dict[str, str]:
         "bar": _render_bar(summary),
         "split": _render_split(summary),
         "remainders": _paragraphs(describe_remainders(summary)),
+        "lines": render_line_section(result),
         "findings": _render_findings(result),
         "losses": _paragraphs(map(_line, render_losses(result, UNFOLDED))),
         "facts": _paragraphs(map(_line, render_header(result, UNFOLDED))),

@@ -39,6 +39,7 @@ ROOMS = {
         "intervals",
         "layout",
         "line_merging",
+        "line_page",
         "line_report",
         "line_table",
         "merging",
