@@ -1,4 +1,4 @@
-"""The command line: ``numbaprof run``, ``report``, ``merge`` and ``html``.
+"""The command line: ``numbaprof run``, ``report``, ``lines``, ``merge``, ``html``.
 
 What the profiled program prints stays on stdout; whatever ``run`` has to say goes to
 stderr. ``report`` is asked for its text, so there it goes to stdout.
@@ -23,6 +23,7 @@ from numbaprof.report import SORT_NAMES, ReportOptions, write
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numbaprof.model import ProfileResult
     from numbaprof.program import Program
 
 __all__ = ["main"]
@@ -41,6 +42,8 @@ examples:
   numbaprof run script.py --its --own --options
   numbaprof run -o profile.json -m package.module
   numbaprof report profile.json --sort compile --only mykernel
+  numbaprof run --lines -o profile.json script.py
+  numbaprof lines profile.json --only mykernel
   numbaprof merge worker-*.json -o all.json
   numbaprof html profile.json -o profile.html
 
@@ -91,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     takes_value = _add_run(commands)
     _add_report(commands)
+    _add_lines(commands)
     _add_merge(commands)
     _add_html(commands)
 
@@ -108,7 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Not within the `try`: what the program raises is not ours to catch.
         return _run(given, program, commands.choices["run"])
     try:
-        actions = {"report": _report, "merge": _merge, "html": _html}
+        actions = {
+            "report": _report,
+            "lines": _lines,
+            "merge": _merge,
+            "html": _html,
+        }
         return actions[given.command](given)
     except OptionError as error:
         return _fail(str(error), USAGE)
@@ -190,12 +199,20 @@ def _add_report_options(parser: argparse.ArgumentParser) -> list[argparse.Action
             help=f"order of the overloads: {', '.join(SORT_NAMES)} "
             "(default: %(default)s)",
         ),
+        *_add_limits(group, "overloads"),
+    ]
+
+
+def _add_limits(
+    group: argparse._ActionsContainer, listed: str
+) -> list[argparse.Action]:
+    return [
         group.add_argument(
             "--top",
             type=int,
-            default=defaults.top,
+            default=ReportOptions().top,
             metavar="N",
-            help="list N overloads and sum the rest (default: %(default)s)",
+            help=f"list N {listed} and sum the rest (default: %(default)s)",
         ),
         group.add_argument(
             "--only",
@@ -299,6 +316,19 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_report_options(parser)
 
 
+def _add_lines(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "lines",
+        help="show the source lines of a saved profile",
+        description="Print the source lines of compiled code, with sampled times and, "
+        "if they were counted, exact hits, of a profile saved by "
+        "`numbaprof run --lines -o`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", help="made by `numbaprof run -o`")
+    _add_limits(parser, "functions")
+
+
 def _add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "merge",
@@ -338,9 +368,25 @@ def _report_options(given: argparse.Namespace) -> ReportOptions:
 
 
 def _report(given: argparse.Namespace) -> int:
+    return _print(store.load(given.file), _report_options(given))
+
+
+def _lines(given: argparse.Namespace) -> int:
     result = store.load(given.file)
+    if not (result.sampling or result.line_facts):
+        return _fail(
+            f"{given.file} was saved without source lines; profile again with "
+            "`numbaprof run --lines -o FILE ...`",
+            FAILURE,
+        )
+    return _print(
+        result, ReportOptions(top=given.top, only=tuple(given.only), lines_only=True)
+    )
+
+
+def _print(result: ProfileResult, options: ReportOptions) -> int:
     try:
-        write(result, sys.stdout, _report_options(given))
+        write(result, sys.stdout, options)
         sys.stdout.flush()
     except BrokenPipeError:
         # `numbaprof report ... | head`. Python would complain once more at its end.

@@ -88,6 +88,8 @@ class ReportOptions:
     ``[``, else text to look for. Empty shows all."""
     width: int | None = None
     """Characters; None takes the terminal's width, 100 without one."""
+    lines_only: bool = False
+    """Show nothing but source lines."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be, naming those that can.
@@ -224,6 +226,8 @@ def state_lead(result: ProfileResult, summary: Summary) -> list[str]:
 
 
 def _build(result: ProfileResult, options: ReportOptions, width: int) -> list[Line]:
+    if options.lines_only:
+        return _build_lines(result, options, width)
     summary = summarize(result)
     sort, top, only = options.sort, options.top, options.patterns
     lines: list[Line] = []
@@ -240,11 +244,7 @@ def _build(result: ProfileResult, options: ReportOptions, width: int) -> list[Li
     if result.python_rows:
         body = render_python(result, top=top, width=width)
         lines += _section("Python and builtin functions, by self", body, width)
-    if result.sampling or result.line_facts:
-        body = render_line_account(result, width)
-        tables = render_lines(result, top=top, only=only, width=width)
-        body += [(), *tables] if tables else []
-        lines += _section("Lines", body, width)
+    lines += _section("Lines", _build_lines(result, options, width), width)
     body = render_details(result, sort=sort, only=only, width=width)
     lines += _section("Inside the calls", body, width)
     body = render_reasons(result, sort=sort, top=top, only=only, width=width)
@@ -253,6 +253,14 @@ def _build(result: ProfileResult, options: ReportOptions, width: int) -> list[Li
     lines += _section("Findings", body, width)
     lines += _section("Not measured", render_losses(result, width), width)
     return lines
+
+
+def _build_lines(
+    result: ProfileResult, options: ReportOptions, width: int
+) -> list[Line]:
+    tables = render_lines(result, top=options.top, only=options.patterns, width=width)
+    account = render_line_account(result, width)
+    return [*account, *([()] if account and tables else []), *tables]
 
 
 def _section(title: str, body: list[Line], width: int) -> list[Line]:

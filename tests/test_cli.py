@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from builders import make_overload, make_process, make_result
+from builders import (
+    make_line_site,
+    make_overload,
+    make_process,
+    make_result,
+    make_sampling,
+    make_stack,
+)
 from running import Runner
 
 import numbaprof
@@ -203,3 +210,26 @@ def test_signatures_are_refused_without_the_functions_they_are_of(capsys):
     code, _, err = run(capsys, "run", "--signatures", "type", "script.py")
     assert code == 2
     assert "--signatures: needs --python" in err
+
+
+def test_lines_of_a_saved_profile_are_printed(tmp_path, capsys):
+    """Only the lines: the other parts are what `report` is for."""
+    stack = make_stack(0, count=400)
+    result = make_result(
+        make_overload(),
+        line_sites=(make_line_site(12),),
+        stacks=(stack,),
+        sampling=(make_sampling(stack),),
+    )
+    store.save(result, tmp_path / "p.json")
+    code, out, _ = run(capsys, "lines", tmp_path / "p.json")
+    assert code == 0
+    assert "Line Contents" in out
+    assert "Overloads" not in out
+
+
+def test_lines_of_a_profile_without_them_say_how_to_get_them(profile, capsys):
+    """Asked for what was not measured, say what to do."""
+    code, _, err = run(capsys, "lines", profile)
+    assert code == 1
+    assert "numbaprof run --lines" in err
