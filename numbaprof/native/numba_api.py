@@ -74,6 +74,8 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.dispatcher:ObjModeLiftedWith",
     "numba.core.registry:cpu_target.typing_context._globals",
     "numba.core.registry:cpu_target.target_context._defns",
+    "numba.core.registry:cpu_target.target_context._internal_codegen._engine._ee",
+    "numba.core.codegen:JitEngine.is_symbol_defined",
     "numba.core.caching:NullCache",
     "numba.core.caching:_Cache.load_overload",
     "numba.core.ccallback:CFunc._compile_uncached",
@@ -86,6 +88,10 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.np.ufunc.ufuncbuilder:UFuncBuilder.build_ufunc",
     "numba.np.ufunc.ufuncbuilder:GUFuncBuilder.build_ufunc",
     "numba.stencils.stencil:StencilFunc._stencil_wrapper",
+    "llvmlite.binding.ffi:lib._lock._lock",
+    "llvmlite.binding.ffi:lib._name",
+    "llvmlite.binding:ExecutionEngine._raw_object_cache_notify",
+    "llvmlite.binding:ExecutionEngine._raw_object_cache_getbuffer",
 )
 """``module:attribute.path`` of what is neither documented nor promised."""
 
@@ -689,6 +695,15 @@ def calls_itself(thing: Any) -> bool:
         except ValueError:  # an empty cell: the name is not bound yet
             continue
     return False
+
+
+def jit_engine() -> Any:
+    """Return Numba's wrapper around the one MCJIT engine of the CPU target.
+
+    Ask ``is_symbol_defined`` before ``get_function_address``: LLVM ends the process on
+    an unknown name.
+    """
+    return cpu_target.target_context._internal_codegen._engine
 
 
 def linked_libraries(library: Any) -> tuple[Any, ...]:
