@@ -20,10 +20,12 @@ reads through a bare pointer is kept for ever, one per method name; so is the co
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import llvmlite.ir as ir
@@ -32,13 +34,30 @@ from numbaprof.errors import AttachError
 from numbaprof.native import cpython_api, emit
 from numbaprof.native.emit import PTR, VOID, WORD, const
 
-__all__ = ["MAX_HOOK_ERRORS", "CallHook", "HookErrors"]
+__all__ = ["MAX_HOOK_ERRORS", "CallHook", "HookErrors", "muted"]
 
 MAX_HOOK_ERRORS = 20
 """Errors kept as text; a hook that fails once tends to fail on every call."""
 
 Before = Callable[[tuple[Any, ...], "dict[str, Any] | None"], object]
 After = Callable[[tuple[Any, ...], "dict[str, Any] | None", Any, bool], object]
+
+
+_muted = threading.local()
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """Keep hooks from calling back in this thread, but for those that never mute.
+
+    What numbaprof compiles for itself is no part of what a session watches.
+    """
+    before = getattr(_muted, "now", False)
+    _muted.now = True
+    try:
+        yield
+    finally:
+        _muted.now = before
 
 
 class HookErrors:
@@ -88,8 +107,9 @@ class CallHook:
 
     Parameters
     ----------
-    owner : type
-        The class; subclasses that inherit the method are hooked with it.
+    owner : type or module
+        The class; subclasses that inherit the method are hooked with it. Of a module,
+        a function is hooked, for those who look it up there.
     attribute : str
         Name of a plain method: not a static method, class method or property.
     before : callable, optional
@@ -101,6 +121,8 @@ class CallHook:
         never ran.
     errors : HookErrors, optional
         Where errors of the callbacks go; a new one by default.
+    mutes : bool, optional
+        Whether :func:`muted` holds for this hook.
 
     Notes
     -----
@@ -114,16 +136,18 @@ class CallHook:
 
     def __init__(
         self,
-        owner: type,
+        owner: type | types.ModuleType,
         attribute: str,
         before: Before | None = None,
         after: After | None = None,
         *,
         errors: HookErrors | None = None,
+        mutes: bool = True,
     ) -> None:
         self.owner = owner
         self.attribute = attribute
         self.errors = HookErrors() if errors is None else errors
+        self._mutes = mutes
         self._before = before
         self._after = after
         self._parts = Hook()
@@ -133,7 +157,8 @@ class CallHook:
     @property
     def name(self) -> str:
         """Where the hook sits: ``Cache.load_overload``."""
-        return f"{self.owner.__qualname__}.{self.attribute}"
+        owner = getattr(self.owner, "__qualname__", self.owner.__name__)
+        return f"{owner}.{self.attribute}"
 
     def install(self) -> None:
         """Put the hook in place.
@@ -182,7 +207,7 @@ class CallHook:
 
     def _original(self) -> Any:
         """Return the method as it is stored, not as it is bound."""
-        for cls in self.owner.__mro__:
+        for cls in getattr(self.owner, "__mro__", (self.owner,)):
             if self.attribute in cls.__dict__:
                 found = cls.__dict__[self.attribute]
                 if isinstance(found, (types.FunctionType, _instance_method_type())):
@@ -196,12 +221,14 @@ class CallHook:
         if callback is None:
             return None
         errors, where = self.errors, f"{which} {self.name}"
+        mutes = self._mutes
 
         # An error that strikes before the try (the recursion limit, no memory) is
         # dropped by the native side.
         def shim(*arguments: Any) -> None:
             try:
-                callback(*arguments)
+                if not (mutes and getattr(_muted, "now", False)):
+                    callback(*arguments)
             except Exception as error:
                 errors.add(where, error)
 

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import linecache
+import os
 import re
 import sys
 import types as python_types
@@ -54,6 +55,7 @@ __all__ = [
     "describe_arguments",
     "dispatcher_types",
     "is_internal",
+    "is_own_file",
     "live_dispatchers",
     "live_property_getters",
     "live_ufuncs",
@@ -131,6 +133,15 @@ def is_internal(module: str | None) -> bool:
     if not module or module.startswith(TESTS_OF_NUMBA):
         return False
     return module == "numba" or module.startswith("numba.")
+
+
+_OWN_FOLDER = os.path.dirname(os.path.abspath(numba.__file__)) + os.sep
+
+
+def is_own_file(file: str) -> bool:
+    """Tell whether a source file is one of Numba's own, its test-suite apart."""
+    inside = file.startswith(_OWN_FOLDER)
+    return inside and not file.startswith(os.path.join(_OWN_FOLDER, "tests", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ import inspect
 import sys
 import threading
 import traceback
+import types
 import warnings
 import weakref
 
 import pytest
 
 from numbaprof.errors import AttachError
-from numbaprof.native.hooks import MAX_HOOK_ERRORS, CallHook, HookErrors
+from numbaprof.native.hooks import MAX_HOOK_ERRORS, CallHook, HookErrors, muted
 
 
 def make_class():
@@ -570,3 +571,45 @@ def test_threads_can_call_while_the_hook_comes_and_goes():
     for thread in threads:
         thread.join()
     assert (wrong, sum(before_and_after)) == ([], 0)
+
+
+# ------------------------------------------------------------- modules and being silent
+
+
+def test_function_of_a_module_is_hooked_and_restored():
+    """Whoever looks the function up in its module goes through the hook."""
+    module = types.ModuleType("somewhere")
+    exec(
+        "def double(x):\n    return x * 2\ndef run(x):\n    return double(x)",
+        vars(module),
+    )
+    original = module.double
+    seen = []
+    hook = CallHook(module, "double", lambda args, kwargs: seen.append(args))
+    hook.install()
+    assert module.run(3) == 6
+    assert seen == [(3,)]
+    assert hook.name == "somewhere.double"
+    assert hook.restore() is None
+    assert module.double is original
+
+
+def test_muted_hooks_do_not_call_back_in_this_thread():
+    """What runs within ``muted`` is not seen, but by hooks that never mute."""
+    Machine, quiet, loud = make_class(), Recorder(), Recorder()
+    hooks = (
+        CallHook(Machine, "run", quiet.before),
+        CallHook(Machine, "run", loud.before, mutes=False),
+    )
+    for hook in hooks:
+        hook.install()
+    with muted():
+        assert Machine().run(1) == [1]
+        thread = threading.Thread(target=Machine().run, args=(2,))
+        thread.start()
+        thread.join()
+    Machine().run(3)
+    for hook in reversed(hooks):
+        assert hook.restore() is None
+    assert len(quiet.calls) == 2
+    assert len(loud.calls) == 3

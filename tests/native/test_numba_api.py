@@ -13,7 +13,14 @@ from numba import cfunc, guvectorize, jit, njit, objmode, stencil, types, vector
 from numba.core.dispatcher import Dispatcher
 from numba.experimental import jitclass
 
-from numbaprof.native import compile_points, numba_api
+from numbaprof.native import (
+    compile_points,
+    compiling,
+    inline_sites,
+    line_builder,
+    linetable,
+    numba_api,
+)
 from numbaprof.native.numba_api import FunctionRegistry
 
 
@@ -140,7 +147,19 @@ def compiled():
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*numba_api.PRIVATE_NAMES, *compile_points.PRIVATE_NAMES})
+    "name",
+    sorted(
+        name
+        for module in (
+            compile_points,
+            compiling,
+            inline_sites,
+            line_builder,
+            linetable,
+            numba_api,
+        )
+        for name in module.PRIVATE_NAMES
+    ),
 )
 def test_private_name_exists(name):
     """What we touch of Numba is where we look for it."""
