@@ -29,6 +29,7 @@ __all__ = [
     "call_absolute",
     "callee",
     "compile_module",
+    "compiled_addresses",
     "const",
     "count",
     "is_null",
@@ -253,8 +254,13 @@ def compile_module(module: ir.Module, names: tuple[str, ...]) -> dict[str, int]:
     missing = [name for name, address in addresses.items() if not address]
     if missing:
         raise UnsupportedError(f"LLVM produced no code for {', '.join(missing)}")
-    _COMPILED.append((engine, parsed, machine))
+    _COMPILED.append((engine, parsed, machine, addresses))
     return addresses
+
+
+def compiled_addresses() -> list[int]:
+    """Return where functions of all modules compiled here are: numbaprof's own code."""
+    return [address for *_, named in _COMPILED for address in named.values()]
 
 
 def _with_unwind_attributes(text: str) -> str:
