@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numbaprof.errors import (
     ActiveSessionError,
+    ComparisonError,
     FormatError,
     MergeError,
     NumbaprofError,
@@ -21,6 +22,7 @@ from numbaprof.errors import (
 from numbaprof.version import __version__
 
 if TYPE_CHECKING:
+    from numbaprof.comparing import compare
     from numbaprof.html import plot
     from numbaprof.merging import merge
     from numbaprof.model import ProfileResult
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActiveSessionError",
+    "ComparisonError",
     "FormatError",
     "MergeError",
     "NumbaprofError",
@@ -42,6 +45,7 @@ __all__ = [
     "TargetError",
     "UnsupportedError",
     "__version__",
+    "compare",
     "load",
     "merge",
     "plot",
@@ -53,6 +57,7 @@ __all__ = [
 _HOMES = {
     "Profile": "numbaprof.profiler",
     "ProfileResult": "numbaprof.model",
+    "compare": "numbaprof.comparing",
     "load": "numbaprof.store",
     "merge": "numbaprof.merging",
     "plot": "numbaprof.html",

@@ -1,10 +1,10 @@
-"""The command line: ``numbaprof run``, ``report``, ``lines``, ``merge``, ``html``.
+"""The command line: ``numbaprof run``, ``report``, ``lines``, ``compare`` and more.
 
 What the profiled program prints stays on stdout; whatever ``run`` has to say goes to
 stderr. ``report`` is asked for its text, so there it goes to stdout.
 
 Exit codes: the program's own for ``run``; 2 for a wrong command line; 1 for a file that
-cannot be read, added or written.
+cannot be read, added or written. ``compare`` has its own, see :mod:`numbaprof.ci_cli`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from numbaprof import store
+from numbaprof.ci_cli import add_compare, run_compare
 from numbaprof.errors import NumbaprofError, OptionError, ProgramError
 from numbaprof.merging import merge
 from numbaprof.progress import show_progress
@@ -32,6 +33,7 @@ SIGNATURE_LEVELS = ("shape", "ndim", "type", "none")
 FAILURE = 1
 USAGE = 2
 """As argparse exits."""
+UNCOMPARABLE = 2
 
 DESCRIPTION = """\
 Exact profiler for Numba: calls, run time, dispatch and compile time of every compiled
@@ -46,6 +48,7 @@ examples:
   numbaprof lines profile.json --only mykernel
   numbaprof merge worker-*.json -o all.json
   numbaprof html profile.json -o profile.html
+  numbaprof compare base.json head.json
 
 `numbaprof COMMAND --help` explains a command."""
 
@@ -97,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_lines(commands)
     _add_merge(commands)
     _add_html(commands)
+    add_compare(commands)
 
     program: list[str] = []
     if arguments[:1] == ["run"]:
@@ -117,14 +121,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "lines": _lines,
             "merge": _merge,
             "html": _html,
+            "compare": run_compare,
         }
         return actions[given.command](given)
     except OptionError as error:
         return _fail(str(error), USAGE)
     except NumbaprofError as error:
-        return _fail(str(error), FAILURE)
+        return _fail(str(error), _failure_code(given.command))
     except OSError as error:
-        return _fail(f"cannot read {error.filename}: {error.strerror}", FAILURE)
+        return _fail(
+            f"cannot read {error.filename}: {error.strerror}",
+            _failure_code(given.command),
+        )
+
+
+def _failure_code(command: str) -> int:
+    """Return the exit code of an error: 1 is taken where it means a regression."""
+    return UNCOMPARABLE if command in ("ab", "compare") else FAILURE
 
 
 def _fail(message: str, exit_code: int) -> int:

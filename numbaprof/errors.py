@@ -11,6 +11,7 @@
     +-- TargetError        (TypeError)        the thing to profile cannot be profiled
     +-- FormatError        (ValueError)       a file is not a profile we can read
     +-- MergeError         (ValueError)       two profiles that cannot be added
+    +-- ComparisonError    (ValueError)       two measurements that cannot be compared
     +-- SaveError          (OSError)          a profile could not be written
     +-- ProgramError       (RuntimeError)     the program to run cannot be found
     +-- InvariantError     (AssertionError)   a profile does not add up: our mistake
@@ -23,6 +24,7 @@ from __future__ import annotations
 __all__ = [
     "ActiveSessionError",
     "AttachError",
+    "ComparisonError",
     "FormatError",
     "InvariantError",
     "MergeError",
@@ -71,6 +73,10 @@ class FormatError(NumbaprofError, ValueError):
 
 class MergeError(NumbaprofError, ValueError):
     """Two profiles cannot be added without lying about one of them."""
+
+
+class ComparisonError(NumbaprofError, ValueError):
+    """Two measurements cannot be compared, or could not be made; exit code 2."""
 
 
 class SaveError(NumbaprofError, OSError):

@@ -57,6 +57,14 @@ ROOMS = {
         "svg",
         "why",
         "wording",
+        "comparing",
+        "comparison",
+        "compare_files",
+        "compare_text",
+        "gates",
+        "pairing",
+        "runfile",
+        "verdicts",
     },
     "edges": {
         "__init__",
@@ -70,6 +78,12 @@ ROOMS = {
         "progress",
         "recorder",
         "runner",
+        "ab",
+        "ab_link",
+        "ab_sides",
+        "ab_worker",
+        "ab_session",
+        "ci_cli",
     },
 }
 MAY_IMPORT = {
