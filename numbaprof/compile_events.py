@@ -83,6 +83,8 @@ class _Open:
     start_ns: int = 0
     nested_ns: int = 0
     """Inclusive time of the events inside."""
+    start_cpu_ns: int = 0
+    nested_cpu_ns: int = 0
     node: int = 0
     """Token of its frame in the context tree."""
     is_placed: bool = False
@@ -123,6 +125,8 @@ class CompileEvents:
         Gets a frame around every event.
     clock : callable, optional
         Returns nanoseconds; ``time.perf_counter_ns`` by default.
+    cpu_clock : callable, optional
+        Returns nanoseconds of CPU time of the calling thread.
 
     Notes
     -----
@@ -137,10 +141,12 @@ class CompileEvents:
         *,
         tree: ContextTree | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._registry = registry
         self._tree = tree
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._errors = HookErrors()
         self._points = CompilePoints(self, self._errors)
         self._active = False
@@ -230,6 +236,16 @@ class CompileEvents:
             )
             for number in index
         )
+
+    @property
+    def origin_ns(self) -> int:
+        """Reading of the clock that ``start_ns`` of the events counts from."""
+        return self._origin_ns or 0
+
+    @property
+    def recorded(self) -> int:
+        """Number of events that have ended so far, in all threads."""
+        return len(self._events)
 
     @property
     def hook_errors(self) -> tuple[str, ...]:
@@ -367,6 +383,7 @@ class CompileEvents:
                 begun.node = self._tree.open_frame(outcome)
             elif outcome == "cache_load":
                 self._tree.rename_frame(begun.node, outcome)
+        begun.start_cpu_ns = self._cpu_clock()
         begun.start_ns = self._clock()
 
     def _unstart(self, begun: _Open) -> None:
@@ -410,6 +427,7 @@ class CompileEvents:
         stack = self._local.state.stack
         if stack:
             stack[-1].nested_ns += ended.nested_ns
+            stack[-1].nested_cpu_ns += ended.nested_cpu_ns
 
     def _record(
         self, ended: _Open, now_ns: int, describe: Describe, failed: bool
@@ -418,9 +436,11 @@ class CompileEvents:
         if self._tree is not None:
             self._tree.close_frame(ended.node)
         inclusive_ns = now_ns - ended.start_ns
+        cpu_ns = self._cpu_clock() - ended.start_cpu_ns
         stack = self._local.state.stack
         if stack:
             stack[-1].nested_ns += inclusive_ns
+            stack[-1].nested_cpu_ns += cpu_ns
         work = describe()
         function, signature = self._name(work.thing, work.args)
         trigger, import_module = find_trigger()
@@ -439,6 +459,7 @@ class CompileEvents:
             passes=work.passes or ended.passes,
             internal=numba_api.is_internal(function.module),
             error=work.error,
+            cpu_ns=cpu_ns - ended.nested_cpu_ns,
         )
 
     def _name(self, thing: Any, args: Any) -> tuple[FunctionId, str]:

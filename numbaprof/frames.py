@@ -106,6 +106,8 @@ COMPILES_COLUMNS: Mapping[str, str] = {
     "parent": COUNT,
     "internal": FLAG,
     "error": TEXT,
+    "cpu_s": SECONDS,
+    "test": TEXT,
 }
 """Columns of ``p.compiles`` with their types."""
 
@@ -275,6 +277,8 @@ def compiles_frame(result: ProfileResult) -> pd.DataFrame:
             "parent": event.parent if event.parent >= 0 else None,
             "internal": event.internal,
             "error": event.error,
+            "cpu_s": None if event.cpu_ns is None else event.cpu_ns / NS_PER_SECOND,
+            "test": event.test,
         }
         for event in result.compile_events
     ]

@@ -312,6 +312,11 @@ class CompileEvent:
     internal: bool = False
     error: str = ""
     """``TypingError: ...`` first line, for failures."""
+    cpu_ns: int | None = None
+    """CPU time of the thread, exclusive as ``exclusive_ns`` is; None if not read."""
+    test: str = ""
+    """Under ``pytest --numbaprof``: node id of the test, with `` (setup)`` or
+    `` (teardown)`` outside its call; ``(collection)`` before any test."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from numbaprof.model import (
     ClockInfo,
     CompileEvent,
     Environment,
+    FunctionId,
     Losses,
     OverloadStats,
     ProcessRun,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from numbaprof.compile_events import CompileEvents
     from numbaprof.dispatch_hook import DispatchHook, Record
     from numbaprof.native.clock import ClockPair
+    from numbaprof.native.numba_api import FunctionRegistry
     from numbaprof.native.shared import SharedEngine
     from numbaprof.python_level import PythonLevel
     from numbaprof.tree import Folded, UfuncEdge
@@ -77,6 +79,12 @@ class SessionOptions:
     types of the rest), "ndim" (without the lengths), "type" or False."""
     builtins: bool = True
     """With ``python``, see functions written in C, too."""
+    calls: bool = True
+    """Count and time calls. Without it nothing stands in front of compiled code: only
+    compilations and cache loads are recorded."""
+    prime: bool = False
+    """Compile a small function before measuring, once per process: the first
+    compilation pays for starting Numba's compiler, whichever it is."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -96,8 +104,12 @@ class SessionOptions:
                 )
         if not isinstance(label, str) or not label:
             raise OptionError(f"label={label!r} must be a non-empty string")
-        if not isinstance(self.python, bool):
-            raise OptionError(f"python={self.python!r} must be True or False")
+        for name in ("python", "calls", "prime"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise OptionError(f"{name}={value!r} must be True or False")
+        if self.python and not self.calls:
+            raise OptionError("python=True sees calls; leave calls=False out")
         self._check_signatures()
 
     def _check_signatures(self) -> None:
@@ -110,6 +122,8 @@ class SessionOptions:
                 "not measured; add python=True"
             )
 
+
+CALLS_REASON = "calls were not to be counted"
 
 _LOCK = threading.RLock()
 """Reentrant, for signal handlers; made anew in a forked child."""
@@ -128,6 +142,15 @@ class Session:
     ----------
     options : SessionOptions, optional
         What to measure.
+    after : Session, optional
+        An earlier session of this process; functions keep the identities they had in
+        it, so that the results can be added.
+
+    Attributes
+    ----------
+    gives_way : callable or None
+        Called when another session is about to start while this one runs. It may stop
+        this one; otherwise the other one is refused.
 
     Notes
     -----
@@ -135,8 +158,14 @@ class Session:
     and tested) and milliseconds after that, plus about 50 us per overload alive.
     """
 
-    def __init__(self, options: SessionOptions | None = None) -> None:
+    def __init__(
+        self, options: SessionOptions | None = None, *, after: Session | None = None
+    ) -> None:
         self.options = SessionOptions() if options is None else options
+        self.gives_way: Callable[[], None] | None = None
+        self._registry: FunctionRegistry | None = (
+            None if after is None else after._registry
+        )
         self.started_at = ""
         self._shared: SharedEngine | None = None
         self._dispatch: DispatchHook | None = None
@@ -157,6 +186,44 @@ class Session:
     def active(self) -> bool:
         """Whether this session is measuring now."""
         return self._state == "running"
+
+    @property
+    def origin_ns(self) -> int:
+        """Reading of ``time.perf_counter_ns`` that compile events count from."""
+        return 0 if self._compiles is None else self._compiles.origin_ns
+
+    @property
+    def compile_count(self) -> int:
+        """Number of compilations, cache loads and failures that have ended so far."""
+        return 0 if self._compiles is None else self._compiles.recorded
+
+    def calls_so_far(self) -> dict[tuple[FunctionId, str], tuple[int, int]]:
+        """Return finished calls and their inclusive nanoseconds, by overload.
+
+        To be called while the session runs; for differences between two readings.
+        Ufunc loops are among them, overloads without a call are not.
+        """
+        from numbaprof.native.engine import Slot, UfuncSlot
+
+        shared, dispatch, _ = self._parts()
+        engine = shared.engine
+        found: dict[tuple[FunctionId, str], tuple[int, int]] = {}
+        if engine is None or self._state != "running":
+            return found
+        totals = engine.slot_totals()
+        for record in dispatch.records:
+            calls = ticks = 0
+            if isinstance(record.slot, Slot):
+                calls, ticks = totals.get(record.slot.address, (0, 0))
+            elif isinstance(record.slot, UfuncSlot):
+                for _, n_calls, n_ticks, _, _ in engine.edges(record.slot):
+                    calls, ticks = calls + n_calls, ticks + n_ticks
+            if calls:
+                key = (record.function, record.signature)
+                known = found.get(key, (0, 0))
+                time_ns = round(ticks * shared.ns_per_tick)
+                found[key] = (known[0] + calls, known[1] + time_ns)
+        return found
 
     # -- lifetime ---------------------------------------------------------------------
 
@@ -206,6 +273,9 @@ class Session:
 
     def _claim(self) -> None:
         global _active
+        other = _active
+        if other is not None and other.gives_way is not None and self._state == "new":
+            other.gives_way()
         with _LOCK:
             if _active is not None:
                 raise ActiveSessionError(
@@ -232,12 +302,21 @@ class Session:
         from numbaprof.compile_events import CompileEvents
         from numbaprof.dispatch_hook import DispatchHook
         from numbaprof.native import clock, numba_api
-        from numbaprof.native.shared import shared_engine
+        from numbaprof.native.shared import SharedEngine, shared_engine
 
-        shared = shared_engine(self.options.clock)
-        if shared.engine is None:
+        if self.options.prime:
+            from numbaprof.native.priming import prime
+
+            prime()
+        shared = (
+            shared_engine(self.options.clock)
+            if self.options.calls
+            else SharedEngine(None, CALLS_REASON)
+        )
+        if shared.engine is None and self.options.calls:
             _warn_no_engine(shared.reason)
-        registry = numba_api.FunctionRegistry()
+        registry = self._registry or numba_api.FunctionRegistry()
+        self._registry = registry
         dispatch = DispatchHook(
             shared.engine,
             registry,

@@ -37,9 +37,11 @@ __all__ = [
     "FORMAT_VERSION",
     "SavedProfile",
     "file_schema",
+    "from_bytes",
     "load",
     "save",
     "save_or_rescue",
+    "to_bytes",
 ]
 
 FORMAT_NAME = "numbaprof profile"
@@ -94,6 +96,11 @@ def save(result: ProfileResult, path: str | PathLike[str]) -> None:
             "folder that exists and that you may write to",
             os.fspath(path),
         ) from error
+
+
+def to_bytes(result: ProfileResult) -> bytes:
+    """Return the compressed content of a file, for :func:`from_bytes`."""
+    return _content(result, compressed=True)
 
 
 def _content(result: ProfileResult, *, compressed: bool) -> bytes:
@@ -179,8 +186,25 @@ def load(path: str | PathLike[str]) -> ProfileResult:
     FormatError
         It is not a profile, is damaged, or a newer numbaprof wrote it.
     """
-    name = os.fspath(path)
-    document = _read_json(name, Path(path).read_bytes())
+    return from_bytes(Path(path).read_bytes(), os.fspath(path))
+
+
+def from_bytes(content: bytes, name: str) -> ProfileResult:
+    """Read a profile from the content of a file.
+
+    Parameters
+    ----------
+    content : bytes
+        Compressed or not.
+    name : str
+        What to call it in an error.
+
+    Raises
+    ------
+    FormatError
+        As of :func:`load`.
+    """
+    document = _read_json(name, content)
     if not isinstance(document, dict) or document.get("format") != FORMAT_NAME:
         raise FormatError(
             f"{name}: not a profile of numbaprof: it is JSON, but not an object with "

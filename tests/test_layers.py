@@ -53,6 +53,7 @@ ROOMS = {
         "schema",
         "sections",
         "store",
+        "stretches",
         "summary",
         "svg",
         "why",
@@ -76,6 +77,14 @@ ROOMS = {
         "profiler",
         "program",
         "progress",
+        "pytest_benchmark_rows",
+        "pytest_budgets",
+        "pytest_companion",
+        "pytest_compile_report",
+        "pytest_fixture",
+        "pytest_plugin",
+        "pytest_recording",
+        "pytest_run",
         "recorder",
         "runner",
         "ab",
@@ -100,7 +109,7 @@ THIRD_PARTY = {
     "instruments": {"numpy"},
     "session": {"numpy"},
     "outputs": {"numpy", "pandas", "rich"},
-    "edges": {"numpy", "rich", "IPython"},
+    "edges": {"numpy", "rich", "IPython", "pytest"},
 }
 # ProfileResult's properties hand on to the outputs: the only imports that go upward.
 DELEGATES = {("model", "outputs")}

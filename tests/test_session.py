@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -21,7 +22,13 @@ from numbaprof.errors import (
     SessionStateError,
     TargetError,
 )
-from numbaprof.session import Session, SessionOptions, active_session, profile
+from numbaprof.session import (
+    CALLS_REASON,
+    Session,
+    SessionOptions,
+    active_session,
+    profile,
+)
 
 
 @njit
@@ -518,6 +525,106 @@ def test_no_engine_warns_and_measures_compile_events(monkeypatch):
     assert (row.calls, row.not_countable_reason) == (None, "no machine code today")
     assert [e.event for e in p.result.compile_events] == ["compile"]
     p.result.check()
+
+
+# -- stretches of one run --------------------------------------------------------------
+
+
+def test_without_calls_nothing_stands_in_front_of_compiled_code():
+    """Compilations are recorded with their CPU time, entry points stay Numba's own."""
+    fresh = njit(lambda value: value + 2)
+    entry_points = [cres.entry_point for cres in increment.overloads.values()]
+    selves = [entry_point.__self__ for entry_point in entry_points]
+    with profile(calls=False) as p:
+        fresh(1)
+        increment(1)
+        now = [cres.entry_point.__self__ for cres in increment.overloads.values()]
+        assert list(map(id, now)) == list(map(id, selves))
+    (event,) = (e for e in p.result.compile_events if not e.internal)
+    assert 0 < event.cpu_ns <= 2 * event.exclusive_ns
+    assert {o.calls for o in p.result.overloads} == {None}
+    assert p.result.processes[0].environment.backends[0].reason == CALLS_REASON
+    p.result.check()
+
+
+def test_seeing_python_calls_needs_calls():
+    """The two options contradict each other."""
+    with pytest.raises(OptionError, match="leave calls=False out"):
+        SessionOptions(python=True, calls=False)
+
+
+def test_functions_keep_their_identity_from_one_session_to_the_next():
+    """Two closures of one source, met in another order the second time."""
+
+    def make():
+        return njit(lambda value: value + 3)
+
+    one, two = make(), make()
+    first = Session(SessionOptions(prime=True))
+    first.start()
+    one(1), two(1)
+    first.stop()
+    second = Session(after=first)
+    second.start()
+    two(1), two(1), one(1)
+    second.stop()
+    total = numbaprof.merge([first.result, second.result])
+    calls = {o.function.instance: o.calls for o in total.overloads if o.calls}
+    assert calls == {0: 2, 1: 3}
+
+
+def test_a_session_may_give_way_to_another():
+    """It is asked, stops, and the other one starts."""
+    background = Session()
+    background.gives_way = background.stop
+    background.start()
+    p = profile(increment)
+    assert p(1) == 2
+    assert calls_of(p.result, increment) == 1
+    assert calls_of(background.result, increment) == 0
+    assert active_session() is None
+
+
+def test_a_session_that_stays_is_in_the_way():
+    """Being asked is no order."""
+    background = Session()
+    background.gives_way = lambda: None
+    background.start()
+    with pytest.raises(ActiveSessionError):
+        profile(increment)(1)
+    background.stop()
+
+
+def test_calls_can_be_read_while_they_are_counted():
+    """Finished calls by overload, ufunc loops too; nothing before and after."""
+    session = Session()
+    session.start()
+    increment(1), increment(1), twice(np.ones(3))
+    reading = session.calls_so_far()
+    increment(1)
+    later = session.calls_so_far()
+    session.stop()
+    found = {
+        (function.qualname, signature): calls
+        for (function, signature), (calls, _) in reading.items()
+    }
+    assert found == {("increment", "(int64)"): 2, ("twice", "(float64)"): 1}
+    grown = {key: later[key][0] - reading[key][0] for key in later}
+    assert sorted(grown.values()) == [0, 1]
+    assert session.calls_so_far() == {}
+
+
+def test_events_are_placed_on_the_clock_of_the_process():
+    """Beginning and number of events can be read from outside."""
+    before = time.perf_counter_ns()
+    session = Session()
+    session.start()
+    assert session.compile_count == 0
+    njit(lambda value: value + 4)(1)
+    assert session.compile_count == 1
+    (event,) = session.stop().compile_events
+    begun = session.origin_ns + event.start_ns
+    assert before < begun < begun + event.inclusive_ns < time.perf_counter_ns()
 
 
 def test_every_error_is_a_numbaprof_error():

@@ -453,6 +453,24 @@ class Engine:
         self._free_tree()
         return found
 
+    def slot_totals(self) -> dict[int, tuple[int, int]]:
+        """Read calls and inclusive ticks by slot address, while the session runs.
+
+        Calls under way are not in it; a call inside another one of the same overload
+        counts its time twice. Costs about a microsecond per node.
+        """
+        count = self.state[State.N_NODES]
+        image = (ctypes.c_int64 * (count * Node.SIZE)).from_address(self._nodes)
+        totals: dict[int, tuple[int, int]] = {}
+        for base in range(0, count * Node.SIZE, Node.SIZE):
+            slot = image[base + Node.SLOT]
+            calls, ticks = totals.get(slot, (0, 0))
+            totals[slot] = (
+                calls + image[base + Node.CALLS],
+                ticks + image[base + Node.INCLUSIVE],
+            )
+        return totals
+
     def edges(self, slot: UfuncSlot) -> list[tuple[int, int, int, int, int]]:
         """Read a ufunc slot's callers.
 
