@@ -27,15 +27,15 @@ import shutil
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numbaprof import recorder as recording
 from numbaprof import store
 from numbaprof.errors import SaveError
 from numbaprof.model import CallSite, FunctionId
-from numbaprof.recorder import Recorder
+from numbaprof.recorder import Measures, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,9 +70,8 @@ after grandchildren have been joined; multiprocessing runs the highest first."""
 class ChildOptions:
     """What a child must know of the command line."""
 
-    detail: tuple[str, ...] = ()
     enabled: bool = True
-    signatures: str = ""
+    measures: Measures = field(default_factory=Measures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,9 @@ class Spool:
     def read_options(self) -> ChildOptions:
         """Return what :meth:`create` was given."""
         content = json.loads(self._options_file.read_text())
-        return ChildOptions(**(content | {"detail": tuple(content["detail"])}))
+        measures: dict[str, Any] = content["measures"]
+        measures["detail"] = tuple(measures["detail"])
+        return ChildOptions(content["enabled"], Measures(**measures))
 
     def new_ticket(self, label: str) -> Ticket:
         """Return the outlet of this process, a child labelled ``label``."""
@@ -233,7 +234,7 @@ def record_this_process(folder: str) -> Callable[[], None] | None:
     except OSError:
         return None
     recorder = Recorder(
-        recording.session_factory(options.detail, signatures=options.signatures),
+        recording.session_factory(options.measures),
         spool.new_ticket("spawn"),
         enabled=options.enabled,
         label="spawn",

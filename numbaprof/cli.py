@@ -19,6 +19,7 @@ from numbaprof.ci_cli import add_compare, run_compare
 from numbaprof.errors import NumbaprofError, OptionError, ProgramError
 from numbaprof.merging import merge
 from numbaprof.progress import show_progress
+from numbaprof.recorder import Measures
 from numbaprof.report import SORT_NAMES, ReportOptions, write
 
 if TYPE_CHECKING:
@@ -302,8 +303,7 @@ def _run(
             quiet=given.quiet,
             start_disabled=given.start_disabled,
             children=not given.no_children,
-            detail=tuple(given.detail),
-            signatures=given.signatures or "shape" if given.python else "",
+            measures=_measures(given),
             report=_report_options(given),
         )
     except OptionError as error:
@@ -313,6 +313,13 @@ def _run(
     except ProgramError as error:
         return _fail(str(error), error.exit_code)
     return 0
+
+
+def _measures(given: argparse.Namespace) -> Measures:
+    return Measures(
+        detail=tuple(given.detail),
+        signatures=given.signatures or "shape" if given.python else "",
+    )
 
 
 # -- saved profiles --------------------------------------------------------------------

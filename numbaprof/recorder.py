@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numbaprof.merging import merge
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numbaprof.model import ProfileResult
 
 __all__ = [
+    "Measures",
     "Outlet",
     "Recorder",
     "Session",
@@ -66,26 +68,34 @@ class SessionFactory(Protocol):
         """Return a session of the process ``label``."""
 
 
-def session_factory(detail: tuple[str, ...], *, signatures: str = "") -> SessionFactory:
-    """Return what makes the sessions of a run; Numba is imported at the first one.
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What the sessions of a run measure, in plain data that a child can be handed."""
 
-    Parameters
-    ----------
-    detail : tuple of str
-        As in :class:`numbaprof.session.SessionOptions`.
-    signatures : str
-        "" to leave Python functions out, "none" to see them without signatures, else
-        the level of signatures.
-    """
+    detail: tuple[str, ...] = ()
+    """Patterns of functions whose time is split into unboxing, kernel and boxing."""
+    signatures: str = ""
+    """Level that rows of Python functions are told apart at, "none" for one row each;
+    "" leaves Python out."""
+
+    def session_options(self) -> dict[str, Any]:
+        """Return them as fields of :class:`numbaprof.session.SessionOptions`."""
+        options: dict[str, Any] = {"detail": self.detail}
+        if self.signatures:
+            options["python"] = True
+            options["signatures"] = (
+                False if self.signatures == "none" else self.signatures
+            )
+        return options
+
+
+def session_factory(measures: Measures) -> SessionFactory:
+    """Return what makes the sessions of a run; Numba is imported at the first one."""
 
     def make(label: str) -> Session:
         from numbaprof.session import Session, SessionOptions
 
-        options: dict[str, Any] = {"label": label, "detail": detail}
-        if signatures:
-            options["python"] = True
-            options["signatures"] = False if signatures == "none" else signatures
-        return Session(SessionOptions(**options))
+        return Session(SessionOptions(label=label, **measures.session_options()))
 
     return make
 

@@ -22,7 +22,7 @@ from numbaprof.children import ChildOptions, Spool
 from numbaprof.errors import FormatError, SaveError
 from numbaprof.merging import merge
 from numbaprof.progress import show_progress
-from numbaprof.recorder import Recorder
+from numbaprof.recorder import Measures, Recorder
 from numbaprof.report import ReportOptions
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ class RunOptions:
     start_disabled: bool = False
     """Measure only after :func:`numbaprof.start`."""
     children: bool = True
-    detail: tuple[str, ...] = ()
-    """Patterns of functions whose time is split into unboxing, kernel and boxing."""
-    signatures: str = ""
-    """Level that rows of Python functions are told apart at; "" leaves Python out."""
+    measures: Measures = field(default_factory=Measures)
     report: ReportOptions = field(default_factory=ReportOptions)
 
 
@@ -71,14 +68,10 @@ def run(program: Program, options: RunOptions) -> None:
     enabled = not options.start_disabled
     spool = None
     if options.children:
-        spool = Spool.create(
-            ChildOptions(
-                detail=options.detail, enabled=enabled, signatures=options.signatures
-            )
-        )
+        spool = Spool.create(ChildOptions(enabled, options.measures))
         os.environ[bootstrap.SPOOL_VARIABLE] = str(spool.folder)
     recording = Recorder(
-        recorder.session_factory(options.detail, signatures=options.signatures),
+        recorder.session_factory(options.measures),
         _MainOutlet(options, spool),
         enabled=enabled,
     )

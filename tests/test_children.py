@@ -19,6 +19,7 @@ from running import STARTUP_FILE, Runner
 
 from numbaprof import children, store
 from numbaprof.children import ChildOptions, Spool
+from numbaprof.recorder import Measures
 
 POOL = """\
 import multiprocessing, sys
@@ -219,7 +220,9 @@ def test_spawned_children_are_missed_when_the_startup_file_is(runner):
 def test_options_reach_the_children(tmp_path, monkeypatch):
     """A child reads from the spool what the command line said."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    options = ChildOptions(detail=("a", "b*"), enabled=False, signatures="type")
+    options = ChildOptions(
+        enabled=False, measures=Measures(detail=("a", "b*"), signatures="type")
+    )
     spool = Spool.create(options)
     assert Spool(spool.folder).read_options() == options
     spool.remove()
