@@ -25,7 +25,7 @@ ROOMS = {
         "version",
     },
     "native": {"native"},
-    "instruments": {"dispatch_hook", "compile_events", "cprofile_bridge"},
+    "instruments": {"dispatch_hook", "compile_events", "cprofile_bridge", "sampler"},
     "session": {"python_level", "session", "sigterm", "tree"},
     "outputs": {
         "analysis",

@@ -20,7 +20,7 @@ from numbaprof.native.cfi import parse_common, parse_frame, read_pointer
 from numbaprof.native.cfi_rules import CfiRule, CommonEntry, FrameEntry, rule_of
 from numbaprof.native.leb128 import DAMAGE
 
-__all__ = ["FrameHeader", "LibraryFrames"]
+__all__ = ["FrameHeader", "Library", "LibraryFrames"]
 
 _ELF_HEADER_BYTES = 64
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
@@ -92,7 +92,9 @@ def _read_entry(address: int) -> bytes:
     return memory.read(address, 4 + length)
 
 
-class _Library(NamedTuple):
+class Library(NamedTuple):
+    """A file that is mapped with its program headers."""
+
     low: int
     high: int
     path: str
@@ -116,10 +118,22 @@ class LibraryFrames:
         self._headers: dict[int, FrameHeader | None] = {}
         self._rules: dict[int, CfiRule | None] = {}
 
+    def find(self, pc: int) -> Library | None:
+        """Return the library that ``pc`` lies in."""
+        index = bisect_right(self._starts, pc) - 1
+        if index < 0 or pc >= self._libraries[index].high:
+            return None
+        return self._libraries[index]
+
     def path(self, pc: int) -> str:
         """Return the file of the library that ``pc`` lies in; "" for none."""
-        library = self._library(pc)
+        library = self.find(pc)
         return "" if library is None else library.path
+
+    def function_start(self, pc: int) -> int | None:
+        """Return where the function that ``pc`` lies in begins, if that is known."""
+        entry = self._entry(pc)
+        return None if entry is None else entry.low
 
     def rule(self, pc: int) -> CfiRule | None:
         """Return how to unwind from ``pc``; None if that is not known."""
@@ -128,7 +142,15 @@ class LibraryFrames:
         return self._rules[pc]
 
     def _find_rule(self, pc: int) -> CfiRule | None:
-        library = self._library(pc)
+        entry = self._entry(pc)
+        try:
+            return None if entry is None else rule_of(entry, pc)
+        except UnsupportedError:
+            # An instruction that is not known.
+            return None
+
+    def _entry(self, pc: int) -> FrameEntry | None:
+        library = self.find(pc)
         if library is None or not library.header:
             return None
         try:
@@ -136,20 +158,13 @@ class LibraryFrames:
                 self._headers[library.header] = None
                 self._headers[library.header] = FrameHeader(library.header)
             header = self._headers[library.header]
-            entry = None if header is None else header.entry(pc)
-            return None if entry is None else rule_of(entry, pc)
+            return None if header is None else header.entry(pc)
         except (UnsupportedError, *DAMAGE):
             # One library's table is damaged or unmapped by now: nothing is known.
             return None
 
-    def _library(self, pc: int) -> _Library | None:
-        index = bisect_right(self._starts, pc) - 1
-        if index < 0 or pc >= self._libraries[index].high:
-            return None
-        return self._libraries[index]
 
-
-def _libraries(mappings: memory.Mappings) -> list[_Library]:
+def _libraries(mappings: memory.Mappings) -> list[Library]:
     found = []
     for mapping in mappings.entries:
         # The first page of a file, where its ELF header is; [vdso] is like a file.
@@ -166,7 +181,7 @@ def _libraries(mappings: memory.Mappings) -> list[_Library]:
     return found
 
 
-def _read_library(mapping: memory.Mapping) -> _Library | None:
+def _read_library(mapping: memory.Mapping) -> Library | None:
     """Read the program headers; System V ABI, "Program Header"."""
     if mapping.end - mapping.start < _ELF_HEADER_BYTES:
         return None
@@ -189,4 +204,4 @@ def _read_library(mapping: memory.Mapping) -> _Library | None:
     # Addresses in a file count from its first segment (executables may have one).
     bias = mapping.start - min(low for low, _ in loads)
     high = bias + max(high for _, high in loads)
-    return _Library(mapping.start, high, mapping.path, frames and bias + frames)
+    return Library(mapping.start, high, mapping.path, frames and bias + frames)

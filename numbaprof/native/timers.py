@@ -5,7 +5,7 @@ preferred, because the kernel deletes it at ``exec`` and does not hand it to a f
 child. Kernels before 6.4 send its signal to the main thread whoever was running, so
 there *ITIMER_PROF* is used, which interrupts the thread that runs, but which an
 ``exec`` keeps: its next signal then kills the new program ("Profiling timer expired").
-:class:`ProfTimer` therefore steps aside when Python replaces the program. Both clocks
+So it steps aside when Python replaces the program. Both clocks
 stand still while nothing runs, so no blocking call is interrupted; both see time in the
 kernel; both are as fine as the kernel's tick. The *perf* source goes beyond that, per
 thread, where the kernel lets it see its own time.
@@ -24,6 +24,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import platform
 import signal
@@ -307,14 +308,57 @@ def _kernel_release() -> tuple[int, int]:
 # -- ITIMER_PROF -----------------------------------------------------------------------
 
 
+class _ExecGuard:
+    """Holds signals back while Python replaces the program.
+
+    All of ``os.exec*`` goes through ``os.execv`` and ``os.execve``.
+
+    Parameters
+    ----------
+    pause, resume : callable
+        Called before the program is replaced, and after that has failed.
+    """
+
+    def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self._pause = pause
+        self._resume = resume
+        self._pid = os.getpid()
+        self._originals: dict[str, Callable[..., Any]] = {}
+
+    def install(self) -> None:
+        """Step in front of the two functions."""
+        for name in ("execv", "execve"):
+            self._originals[name] = getattr(os, name)
+            setattr(os, name, self._guarded(self._originals[name]))
+
+    def remove(self) -> None:
+        """Leave ``os`` as it was."""
+        for name, original in self._originals.items():
+            setattr(os, name, original)
+        self._originals.clear()
+
+    def _guarded(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def exec_(*arguments: Any, **keywords: Any) -> Any:
+            mine = bool(self._originals) and self._pid == os.getpid()
+            if mine:
+                self._pause()
+            try:
+                return original(*arguments, **keywords)
+            finally:  # Reached only if the program was not replaced.
+                if mine:
+                    self._resume()
+
+        return exec_
+
+
 class ProfTimer:
     """The interval timer that every kernel has.
 
     Notes
     -----
-    While it runs, ``os.execv`` and ``os.execve`` (all of ``os.exec*`` goes through the
-    two) first stop it, and start it again should they fail. An ``exec`` by other means,
-    from C, is not seen: the new program would be killed by the next tick.
+    It stops while ``os.exec*`` replaces the program. An ``exec`` by other means, from
+    C, is not seen: the new program would be killed by the next tick.
     """
 
     name = "ITIMER_PROF"
@@ -324,37 +368,21 @@ class ProfTimer:
         self.problems: tuple[str, ...] = ()
         self._pid = os.getpid()
         self._seconds = 0.0
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._guard = _ExecGuard(
+            pause=lambda: self._set(0), resume=lambda: self._set(self._seconds)
+        )
 
     def arm(self, interval_ns: int) -> None:
         """Begin to send, every ``interval_ns`` of CPU time of all threads."""
         self._seconds = interval_ns / NS_PER_S
-        for name in ("execv", "execve"):
-            original = getattr(os, name)
-            self._originals[name] = original
-            setattr(os, name, self._stepping_aside(original))
+        self._guard.install()
         self._set(self._seconds)
 
     def disarm(self) -> None:
-        """Stop the timer and leave ``os`` as it was."""
+        """Stop the timer; a forked child has none, or its own."""
         if self._pid == os.getpid():
             self._set(0)
-        for name, original in self._originals.items():
-            setattr(os, name, original)
-        self._originals.clear()
-
-    def _stepping_aside(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def exec_(*arguments: Any, **keywords: Any) -> Any:
-            mine = self._pid == os.getpid()
-            if mine:
-                self._set(0)
-            try:
-                return original(*arguments, **keywords)
-            finally:  # Reached only if the program was not replaced.
-                if mine and self._originals:
-                    self._set(self._seconds)
-
-        return exec_
+        self._guard.remove()
 
     def _set(self, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
@@ -394,7 +422,9 @@ class PerfClock:
     Notes
     -----
     Threads are found when the source is armed and at :meth:`scan`; those that start
-    later are not sampled, which the sampler notices and says.
+    later are not sampled, which the sampler notices and says. It stops while
+    ``os.exec*`` replaces the program: the kernel closes the events only after it has
+    worked, and that work is time it would signal. An ``exec`` from C is not seen.
     """
 
     name = "perf task-clock"
@@ -406,11 +436,13 @@ class PerfClock:
         self._interval_ns = NS_PER_S
         self._descriptors: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._guard = _ExecGuard(pause=self._close, resume=self.scan)
         os.close(_open_event(0, NS_PER_S))
 
     def arm(self, interval_ns: int) -> None:
         """Begin to send for all threads there are."""
         self._interval_ns = interval_ns
+        self._guard.install()
         self.scan()
 
     def scan(self) -> None:
@@ -443,6 +475,10 @@ class PerfClock:
 
     def disarm(self) -> None:
         """Close all events; in a forked child, the copies of the descriptors."""
+        self._guard.remove()
+        self._close()
+
+    def _close(self) -> None:
         with self._lock:
             for descriptor in self._descriptors.values():
                 self._handler.accept(descriptor, False)
