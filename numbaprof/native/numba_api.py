@@ -54,6 +54,7 @@ __all__ = [
     "compiler_lock",
     "describe_arguments",
     "dispatcher_types",
+    "forget_dispatcher",
     "is_internal",
     "is_own_file",
     "live_dispatchers",
@@ -188,6 +189,20 @@ def live_dispatchers() -> list[Any]:
             if dispatcher is not None:
                 found.append(dispatcher)
     return found
+
+
+def forget_dispatcher(thing: Any) -> None:
+    """Take a dispatcher of our own out of Numba's registries before it is collected.
+
+    What its finalizer would do, now: its overloads leave the target context, and
+    :func:`live_dispatchers` does not return it.
+    """
+    for finalizer, info in list(weakref.finalize._registry.items()):  # type: ignore[attr-defined]
+        if (
+            getattr(info.func, "__qualname__", "") == _FINALIZER
+            and info.weakref() is thing
+        ):
+            finalizer()
 
 
 def inlined_dispatchers() -> Iterator[Any]:

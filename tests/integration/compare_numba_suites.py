@@ -3,11 +3,14 @@
     python tests/integration/compare_numba_suites.py                  # the default ones
     python tests/integration/compare_numba_suites.py test_dispatcher  # some of them
     python tests/integration/compare_numba_suites.py test_parfors@3:10  # a tenth
+    python tests/integration/compare_numba_suites.py --with lines     # line tables
 
 Each suite is run as ``python -m numba.runtests -v SUITE`` and as ``python -m numbaprof
 run -o PROFILE -m numba.runtests -v SUITE``, and every single test must end alike:
 passed, failed, in error, skipped for the same reason. The profile must be sound: its
-figures agree with each other and nothing failed inside numbaprof.
+figures agree with each other and nothing failed inside numbaprof. With ``--with lines``
+the second run is the plain one but for line tables being on, in child processes too;
+then no hook of theirs may fail, and all must be put back.
 
 Where a test ends otherwise, both are repeated. A test is called unsteady if it ends
 differently among plain runs alone; all other differences are numbaprof's, and so is a
@@ -19,6 +22,7 @@ Takes as long as the suites do, twice; of the longest, a slice is the default.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -28,6 +32,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from numbaprof import check, store
 from numbaprof.errors import NumbaprofError
@@ -83,6 +88,44 @@ SUITES = (
     "test_dictobject@0:8",
 )
 """Below ``numba.tests``: whatever numbaprof hooks, patches or listens to."""
+LINE_SUITES = (
+    "test_debuginfo",
+    "test_array_exprs",
+    "test_closure",
+    "test_inlining",
+    "test_ir_inlining",
+    "test_stencils@0:16",
+    "test_parfors@0:20",
+    "test_parfors_passes",
+    "test_ufuncs@0:30",
+    "test_looplifting",
+    "test_object_mode",
+    "test_generators",
+    "npyufunc.test_gufunc@0:3",
+    "npyufunc.test_ufuncbuilding",
+    "npyufunc.test_vectorize_decor",
+)
+"""Whatever looks at debug information, inlines, or generates source."""
+
+Mode = Literal["plain", "profile", "lines"]
+
+LINES_AT_START = """
+import atexit, json, os
+from numbaprof.native.linetable import LineTables
+
+tables = LineTables()
+tables.start()
+
+
+def write():
+    problems = [*tables.problems, *tables.stop()]
+    with open(os.path.join({folder!r}, f"{{os.getpid()}}.json"), "w") as file:
+        json.dump(problems, file)
+
+
+atexit.register(write)
+"""
+"""``sitecustomize.py`` of processes with line tables; each writes what went wrong."""
 
 TIMEOUT_S = 7200
 """Only ends what hangs."""
@@ -188,7 +231,7 @@ def read_outcomes(text: str) -> dict[str, str]:
     return {test: ", ".join(outcomes) for test, outcomes in found.items()}
 
 
-def run_suite(suite: str, folder: Path, *, profiled: bool, number: int = 0) -> SuiteRun:
+def run_suite(suite: str, folder: Path, *, mode: Mode, number: int = 0) -> SuiteRun:
     """Run one suite in a process of its own.
 
     Parameters
@@ -198,18 +241,21 @@ def run_suite(suite: str, folder: Path, *, profiled: bool, number: int = 0) -> S
         ``test_parfors@3:10`` is slice 3 of 10, chosen by Numba's option ``-j``.
     folder : Path
         Receives what the run wrote, and the profile.
-    profiled : bool
-        Run it under numbaprof.
+    mode : str
+        "plain"; "profile", under numbaprof; "lines", with line tables.
     number : int, optional
         Part of the files' names, for repetitions.
     """
-    stem = f"{suite}-{'profiled' if profiled else 'plain'}-{number}".replace(":", "of")
+    stem = f"{suite}-{mode}-{number}".replace(":", "of")
     profile = folder / f"{stem}.json"
     name, _, part = suite.partition("@")
     program = ["-m", "numba.runtests", "-v", *(["-j", part] if part else [])]
     program.append(f"numba.tests.{name}")
-    if profiled:
+    environment = dict(os.environ)
+    if mode == "profile":
         program = ["-m", "numbaprof", "run", "-q", "-o", str(profile), *program]
+    if mode == "lines":
+        environment["PYTHONPATH"] = _line_tables_at_start(folder / f"{stem}-start")
     log = folder / f"{stem}.log"
     started = time.monotonic()
     with log.open("w") as stderr, log.with_suffix(".out").open("w") as stdout:
@@ -219,6 +265,7 @@ def run_suite(suite: str, folder: Path, *, profiled: bool, number: int = 0) -> S
             stderr=stderr,
             stdin=subprocess.DEVNULL,
             timeout=TIMEOUT_S,
+            env=environment,
             check=False,
         )
     seconds = time.monotonic() - started
@@ -226,12 +273,32 @@ def run_suite(suite: str, folder: Path, *, profiled: bool, number: int = 0) -> S
     ran = _RAN.findall(text)
     outcomes = read_outcomes(text)
     count = int(ran[-1]) if ran else -1
-    if not profiled:
-        return SuiteRun(outcomes, count, done.returncode, seconds)
-    problems, calls, processes = profile_problems(profile)
+    calls = processes = 0
+    problems: tuple[str, ...] = ()
+    if mode == "profile":
+        problems, calls, processes = profile_problems(profile)
+    if mode == "lines":
+        problems, processes = line_problems(folder / f"{stem}-start")
     return SuiteRun(
         outcomes, count, done.returncode, seconds, problems, calls, processes
     )
+
+
+def _line_tables_at_start(folder: Path) -> str:
+    """Return a PYTHONPATH with which every process has line tables from its start."""
+    folder.mkdir()
+    start = folder / "sitecustomize.py"
+    start.write_text(LINES_AT_START.format(folder=str(folder)))
+    return os.pathsep.join(map(str, (folder, Path(__file__).parents[2])))
+
+
+def line_problems(folder: Path) -> tuple[tuple[str, ...], int]:
+    """Return (what went wrong with line tables, processes that had them)."""
+    reports = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    found = tuple(f"line tables: {line}" for report in reports for line in report)
+    if not reports:
+        found = (*found, "no process had line tables")
+    return found, len(reports)
 
 
 def profile_problems(profile: Path) -> tuple[tuple[str, ...], int, int]:
@@ -253,7 +320,9 @@ def profile_problems(profile: Path) -> tuple[tuple[str, ...], int, int]:
     return tuple(problems), calls, len(result.processes)
 
 
-def compare_suite(suite: str, folder: Path, repeats: int = REPEATS) -> Comparison:
+def compare_suite(
+    suite: str, folder: Path, repeats: int = REPEATS, mode: Mode = "profile"
+) -> Comparison:
     """Run a suite both ways and compare, with repetitions where they differ.
 
     Parameters
@@ -264,13 +333,15 @@ def compare_suite(suite: str, folder: Path, repeats: int = REPEATS) -> Compariso
         Receives logs and profiles.
     repeats : int, optional
         Plain runs more when a test ends otherwise.
+    mode : str, optional
+        How the other run is made.
     """
-    plain = [run_suite(suite, folder, profiled=False)]
-    profiled = run_suite(suite, folder, profiled=True)
+    plain = [run_suite(suite, folder, mode="plain")]
+    profiled = run_suite(suite, folder, mode=mode)
     wrong = _different_tests(plain[0], profiled)
     if wrong:
         plain += [
-            run_suite(suite, folder, profiled=False, number=number)
+            run_suite(suite, folder, mode="plain", number=number)
             for number in range(1, repeats + 1)
         ]
     differences, unsteady = list(profiled.problems), []
@@ -318,7 +389,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE")
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    parser.add_argument(
+        "--with", dest="mode", choices=("profile", "lines"), default="profile"
+    )
     parser.add_argument("--keep", metavar="FOLDER", help="keep logs and profiles here")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     options = parser.parse_args()
@@ -330,8 +404,9 @@ def main() -> int:
             "| plain, s | profiled, s | verdict |\n| " + " | ".join(["---"] * 9) + " |"
         )
         failed = False
-        for suite in options.suites:
-            comparison = compare_suite(suite, folder, options.repeats)
+        default = LINE_SUITES if options.mode == "lines" else SUITES
+        for suite in options.suites or default:
+            comparison = compare_suite(suite, folder, options.repeats, options.mode)
             _print_row(comparison)
             failed = failed or bool(comparison.differences)
     return int(failed)
