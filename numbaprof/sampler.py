@@ -25,7 +25,7 @@ from numbaprof.errors import (
     UnsupportedError,
 )
 from numbaprof.native import records, timers
-from numbaprof.native.records import read_records
+from numbaprof.native.records import read_records, read_threads
 from numbaprof.native.unwind import AddressSpace, unwind
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class RawSamples:
 
     def threads(self) -> tuple[ThreadSamples, ...]:
         """Return the samples of each thread, the most first."""
-        counts = Counter((r.thread, r.tid) for r in read_records(self._words))
+        counts = Counter(read_threads(self._words))
         return tuple(
             ThreadSamples(thread, tid, self.names[thread, tid], count)
             for (thread, tid), count in counts.most_common()
@@ -356,7 +356,7 @@ class Sampler:
     ) -> RawSamples:
         own = self._pid == os.getpid()
         words = handler.copy() if own else handler.copy()[:0]
-        counts = Counter((r.thread, r.tid) for r in read_records(words))
+        counts = Counter(read_threads(words))
         dropped, bad = handler.dropped, handler.bad
         due = handler.taken if own else 0
         handler.release()

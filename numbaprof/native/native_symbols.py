@@ -9,6 +9,7 @@ symbol and seeing where it leads.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 from pathlib import Path
@@ -46,6 +47,7 @@ _PT_LOAD = 1
 _RTLD_NOLOAD = 4
 
 
+@functools.cache
 def short_name(path: str) -> str:
     """Return ``libm`` for ``/lib/x86_64-linux-gnu/libm.so.6``.
 
@@ -57,6 +59,7 @@ def short_name(path: str) -> str:
     return re.sub(r"-[0-9a-f]{6,}$", "", name)
 
 
+@functools.cache
 def kind_of_library(path: str) -> LibraryKind:
     """Say whose code the file at ``path`` is."""
     name = short_name(path)

@@ -42,6 +42,7 @@ __all__ = [
     "Record",
     "check_platform",
     "read_records",
+    "read_threads",
     "shared_handler",
 ]
 
@@ -104,6 +105,7 @@ class Handler:
         libc = ctypes.CDLL(None, use_errno=True)
         self._state = _map_words(StateField.SIZE)
         self._descriptors = _map_words(MAX_DESCRIPTORS)
+        self._accepted: list[int] = []
         self._buffer = _map_words(0)
         module = ir.Module("numbaprof.signals")
         descriptors = int(self._descriptors.ctypes.data)
@@ -150,10 +152,14 @@ class Handler:
     def close(self) -> None:
         """Let no signal count any more."""
         self._state[StateField.CODE] = 0
+        for descriptor in self._accepted:
+            self._descriptors[descriptor] = 0
+        self._accepted.clear()
 
-    def accept(self, descriptor: int, accepted: bool) -> None:
-        """Let signals of a file descriptor count, or not."""
-        self._descriptors[descriptor] = accepted
+    def accept(self, descriptor: int) -> None:
+        """Let signals of a file descriptor count, until :meth:`close`."""
+        self._descriptors[descriptor] = 1
+        self._accepted.append(descriptor)
 
     @property
     def is_idle(self) -> bool:
@@ -216,6 +222,14 @@ def read_records(words: Any) -> Iterator[Record]:
     at = 0
     while at + FIRST_SLICE <= words.size and (size := int(words[at])):
         yield _to_record(unsigned[at : at + size].tolist())
+        at += size
+
+
+def read_threads(words: Any) -> Iterator[tuple[int, int]]:
+    """Yield (ident, tid) of each record, as :func:`read_records` would."""
+    at = 0
+    while at + FIRST_SLICE <= words.size and (size := int(words[at])):
+        yield int(words[at + RecordField.THREAD]), int(words[at + RecordField.TID])
         at += size
 
 

@@ -465,7 +465,7 @@ class PerfClock:
             self.problems += (f"thread {tid} is not sampled: too many open files",)
             return
         self._descriptors[tid] = descriptor
-        self._handler.accept(descriptor, True)
+        self._handler.accept(descriptor)
         owner = struct.pack("ii", F_OWNER_TID, tid)
         fcntl.fcntl(descriptor, F_SETSIG, int(signal.SIGPROF))
         fcntl.fcntl(descriptor, F_SETOWN_EX, owner)
@@ -481,7 +481,7 @@ class PerfClock:
     def _close(self) -> None:
         with self._lock:
             for descriptor in self._descriptors.values():
-                self._handler.accept(descriptor, False)
+                # Still accepted by the handler: a signal may be under way.
                 os.close(descriptor)
             self._descriptors.clear()
 
