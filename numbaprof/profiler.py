@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numbaprof.call_graph import Calls, Entry, Key, build_call_graph
 from numbaprof.errors import OptionError, SessionStateError, UnsupportedError
+from numbaprof.native.numba_api import first_line
 from numbaprof.session import Session, SessionOptions
 from numbaprof.signatures import Level, Style, label
 
@@ -268,7 +269,8 @@ class Profile(cProfile.Profile):
             else:
                 name += overload.signature
             name += " [numba]"
-        return _Label(function.file, function.line, name)
+        # As cProfile has it, and the row of the same function when Python runs it.
+        return _Label(function.file, first_line(function.file, function.line), name)
 
 
 def _name(level: Level) -> str:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numbaprof.rowbook import Row, RowBook
 
 
@@ -22,6 +26,29 @@ def foreign_threads() -> frozenset[int]:
     Tracers see it and are right to; what a test compares is its own threads.
     """
     return frozenset(sys._current_frames()) - {threading.get_ident()}
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep other threads from running as long as this one does not wait.
+
+    From Python 3.12 on cProfile has one stack for all of them, so that a thread which
+    wakes leaves its callers in the table of whoever runs.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(LONG_S)
+    try:
+        # Whoever waits to run began with the old interval, so lets them have it now.
+        time.sleep(SHORT_S)
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+LONG_S = 60
+"""Longer than any test runs."""
+SHORT_S = 0.01
+"""Twice the interval that Python begins with."""
 
 
 @dataclass

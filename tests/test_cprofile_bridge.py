@@ -17,7 +17,7 @@ import weakref
 
 import numpy as np
 import pytest
-from row_engine import RowEngine, label_of, table
+from row_engine import RowEngine, label_of, table, undisturbed
 
 from numbaprof import cprofile_bridge
 from numbaprof.cprofile_bridge import backend_request, reference_tracer
@@ -86,9 +86,10 @@ def counts(lines):
 def counts_of_cprofile(run, **options):
     """Return the same as cProfile has it, without its own last call."""
     profile = cProfile.Profile(**options)
-    profile.enable()
-    run()
-    profile.disable()
+    with undisturbed():
+        profile.enable()
+        run()
+        profile.disable()
     return {
         key: (
             primitive,

@@ -16,6 +16,7 @@ import numba
 import numpy as np
 import pandas  # noqa: F401 - importing it changes the process once
 import pytest
+from row_engine import undisturbed
 
 import numbaprof
 from numbaprof.cprofile_bridge import BACKEND_VARIABLE
@@ -124,8 +125,9 @@ def test_statistics_are_those_of_cprofile_without_signatures(backend, options, r
     """Rows, both halves of ncalls and callers, those of its own methods included."""
     ours = Profile(signatures=False, **options)
     theirs = cProfile.Profile(**options)
-    run(ours)
-    run(theirs)
+    with undisturbed():
+        run(ours)
+        run(theirs)
     assert stats_of(ours) == stats_of(theirs)
 
 
@@ -141,9 +143,10 @@ def test_table_is_printed_as_cprofile_does(reference, arrays):
     """The example of the predecessor's manual, to the letter."""
     tables = []
     for profile in (cProfile.Profile(), Profile(signatures=False)):
-        profile.enable()
-        dot(*arrays)
-        profile.disable()
+        with undisturbed():
+            profile.enable()
+            dot(*arrays)
+            profile.disable()
         tables.append(printed(profile))
     assert tables[0] == tables[1]
     assert "3 function calls" in tables[0]
@@ -319,6 +322,24 @@ def test_compiled_function_is_one_row_without_signatures(backend, arrays):
 def fib_of_two(n):
     """Be compiled and not."""
     return n + 1
+
+
+@numba.njit
+def decorated(n):
+    """Be compiled and not, below a decorator."""
+    return n + 1
+
+
+def test_compiled_function_is_where_cprofile_sees_it_in_python(backend):
+    """At its first decorator, so that it is one row with its ``py_func``."""
+    decorated(1)
+    profile = Profile(signatures=False, builtins=False)
+    profile.enable()
+    decorated(1)
+    decorated.py_func(1)
+    profile.disable()
+    first = decorated.py_func.__code__.co_firstlineno
+    assert stats_of(profile)[__file__, first, "decorated"][:2] == (2, 2)
 
 
 def test_signatures_of_one_function_add_up_to_the_row_without(backend):

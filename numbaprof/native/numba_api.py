@@ -395,8 +395,13 @@ def _definition_line(file: str, first: int, name: str) -> int:
         if not text:
             break
         if pattern.match(text):
+            _FIRST_LINES[file, line] = first
             return line
     return first
+
+
+_FIRST_LINES: dict[tuple[str, int], int] = {}
+"""(file, line of a ``def``) to ``co_firstlineno``, for those that were asked for."""
 
 
 MAX_DECORATOR_LINES = 200
@@ -409,6 +414,14 @@ def definition_line(code: python_types.CodeType) -> int:
     Without source the first line has to do.
     """
     return _definition_line(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def first_line(file: str, line: int) -> int:
+    """Return ``co_firstlineno`` of a function that :func:`definition_line` placed.
+
+    The line itself where it has seen no such function.
+    """
+    return _FIRST_LINES.get((file, line), line)
 
 
 # -- jitclass -------------------------------------------------------------------------

@@ -279,6 +279,14 @@ def test_line_is_that_of_the_def():
     assert FunctionRegistry().identify(decorated).line == DEF_LINE
 
 
+def test_first_line_is_found_again_from_that_of_the_def():
+    """That is what cProfile knows the function by; without decorators they agree."""
+    line = FunctionRegistry().identify(decorated).line
+    code = decorated.py_func.__code__
+    assert numba_api.first_line(__file__, line) == code.co_firstlineno
+    assert numba_api.first_line(__file__, 1) == 1
+
+
 def test_line_without_source_is_the_first():
     """Where there is no source the first line has to do."""
     space = {}
