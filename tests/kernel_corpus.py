@@ -295,6 +295,14 @@ def reflected_list(n):
     return len(items)
 
 
+@kernel(lambda: [1.0, 2.0], lambda: {1, 2})
+def container_arguments(items, found):
+    """Take containers apart and back, by a wrapper with destructors."""
+    items.append(3.0)
+    found.add(3)
+    return items[0] + len(found)
+
+
 @kernel(vector, number(2.0))
 def closure(a, c):
     """Call a function of its own."""
@@ -556,6 +564,7 @@ def enumerating(a):
 FAST = (
     "array_expression",
     "closure",
+    "container_arguments",
     "early_inlining",
     "parallel_loop",
     "row_by_row",

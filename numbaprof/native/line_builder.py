@@ -16,7 +16,7 @@ from numba.core.debuginfo import AbstractDIBuilder
 
 from numbaprof.native.inline_sites import CallSite, site_of, source_file
 
-__all__ = ["PRIVATE_NAMES", "WRAPPER_FILE", "LineBuilder", "Place", "mark_wrapper"]
+__all__ = ["PRIVATE_NAMES", "WRAPPER_FILE", "LineBuilder", "Place", "mark_wrappers"]
 
 PRIVATE_NAMES: tuple[str, ...] = ("numba.core.debuginfo:AbstractDIBuilder",)
 """What this module touches of Numba, as in :data:`numba_api.PRIVATE_NAMES`."""
@@ -103,9 +103,14 @@ class LineBuilder(AbstractDIBuilder):
             ("Dwarf Version", DWARF_VERSION),
             ("Debug Info Version", DEBUG_INFO_VERSION),
         ):
-            self._module.add_named_metadata(
-                "llvm.module.flags", [_INT32(_WARNING), flag, _INT32(version)]
-            )
+            self._add_flag(flag, version)
+
+    def _add_flag(self, name: str, version: int) -> None:
+        """Add a module flag; a second one of a name makes LLVM end the process."""
+        flags = self._module.namedmetadata.get("llvm.module.flags")
+        flag = self._module.add_metadata([_INT32(_WARNING), name, _INT32(version)])
+        if flags is None or flag not in flags.operands:
+            self._module.add_named_metadata("llvm.module.flags", flag)
 
     def finalize(self) -> None:
         """Do nothing; all is in place from the start."""
@@ -220,17 +225,18 @@ class LineBuilder(AbstractDIBuilder):
         return self._module.add_debug_info("DISubprogram", operands, is_distinct=True)
 
 
-def mark_wrapper(function: ir.Function, name: str) -> None:
-    """Give lines to a function that Numba built around one with a line table.
+def mark_wrappers(module: ir.Module, functions: list[ir.Function], name: str) -> None:
+    """Give lines to functions that Numba built around one with a line table.
 
-    LLVM inlines the user's function into it (for ufuncs always) and drops the lines of
-    what it inlines into a function without debug information. All of the wrapper's own
+    LLVM inlines the user's function into them (for ufuncs always) and drops the lines
+    of what it inlines into a function without debug information. All of a wrapper's own
     instructions are on line 1 of :data:`WRAPPER_FILE`.
     """
-    builder = LineBuilder(function.module, WRAPPER_FILE)
-    builder.mark_subprogram(function, name, (), (), 1)
-    location = builder.location(1)
-    for block in function.blocks:
-        for instruction in block.instructions:
-            if instruction.opname not in ("alloca", "phi"):
-                instruction.set_metadata("dbg", location)
+    builder = LineBuilder(module, WRAPPER_FILE)
+    for function in functions:
+        builder.mark_subprogram(function, name, (), (), 1)
+        location = builder.location(1)
+        for block in function.blocks:
+            for instruction in block.instructions:
+                if instruction.opname not in ("alloca", "phi"):
+                    instruction.set_metadata("dbg", location)

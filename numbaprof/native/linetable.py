@@ -40,7 +40,7 @@ from numba.core.pylowering import PyLower
 from numbaprof.errors import SessionStateError
 from numbaprof.native import compiling, inline_sites, numba_api
 from numbaprof.native.hooks import CallHook, HookErrors
-from numbaprof.native.line_builder import LineBuilder, Place, mark_wrapper
+from numbaprof.native.line_builder import LineBuilder, Place, mark_wrappers
 
 __all__ = ["PRIVATE_NAMES", "LineTables", "is_active"]
 
@@ -284,14 +284,24 @@ def _mark_wrappers(args: tuple[Any, ...], kwargs: object) -> None:
     functions = [thing for thing in module.functions if isinstance(thing, ir.Function)]
     if any("dbg" in function.metadata for function in functions):
         return
-    called = [f.name for f in functions if not f.blocks and f.name in _patches.kernels]
-    if not called:
+    kernels = {f.name for f in functions if not f.blocks} & _patches.kernels
+    if not kernels:
         return
-    for function in functions:
-        if function.blocks:
-            mark_wrapper(function, f"wrapper of {called[0]}")
-            # Parallel ufuncs wrap the wrapper once more.
-            _patches.kernels.add(function.name)
+    # Others are destructors, say, of the containers that a wrapper converts.
+    wrappers = [function for function in functions if _calls(function) & kernels]
+    mark_wrappers(module, wrappers, f"wrapper of {min(kernels)}")
+    # Parallel ufuncs wrap the wrapper once more.
+    _patches.kernels.update(function.name for function in wrappers)
+
+
+def _calls(function: ir.Function) -> set[str]:
+    """Return the names of the functions that one calls directly."""
+    return {
+        getattr(instruction.callee, "name", "")
+        for block in function.blocks
+        for instruction in block.instructions
+        if isinstance(instruction, ir.CallInstr)
+    }
 
 
 def _mark_object_mode(args: tuple[Any, ...], kwargs: object) -> None:

@@ -319,6 +319,23 @@ def test_wrappers_have_lines_so_that_what_llvm_inlines_there_keeps_its_own():
         assert {stack[0][:2] for stack in stacks} == {(line_builder.WRAPPER_FILE, 1)}
 
 
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPendingDeprecationWarning")
+def test_wrapper_with_destructors_has_lines():
+    """LLVM ends the process when a module says twice that it has lines."""
+
+    def takes(items, found):
+        items.append(1)
+        found.add(1)
+        return len(items)  # takes containers
+
+    with LineTables():
+        compiled = njit(takes)
+        assert compiled([1, 2], {1, 2}) == 3
+    found = metadata(compiled)
+    assert line_of("takes containers") in found.lines()
+    assert found.text.count('!"Debug Info Version"') == 1
+
+
 def test_wrappers_of_functions_without_lines_have_none():
     """A wrapper alone would say nothing."""
     kernels_with_wrappers()
