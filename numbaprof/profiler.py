@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numbaprof.call_graph import Calls, Entry, Key, build_call_graph
 from numbaprof.errors import OptionError, SessionStateError, UnsupportedError
-from numbaprof.native.numba_api import first_line
+from numbaprof.python_level import first_line
 from numbaprof.session import Session, SessionOptions
 from numbaprof.signatures import Level, Style, label
 

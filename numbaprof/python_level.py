@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from numbaprof.cprofile_bridge import make_tracer
 from numbaprof.model import BackendInfo, PythonRow, SignatureLevel
+from numbaprof.native.numba_api import first_line
 from numbaprof.rowbook import RowBook
 from numbaprof.signatures import Level, Sizes
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numbaprof.rowbook import Row
     from numbaprof.tree import Folded
 
-__all__ = ["PythonLevel", "missing_engine"]
+__all__ = ["PythonLevel", "first_line", "missing_engine"]
 
 _LEVEL_NAMES: dict[Level, SignatureLevel] = {
     Level.SHAPE: "shape",
