@@ -276,7 +276,8 @@ class _Joined:
             "note": counted.note,
         }
         if len(dropped) == self._rounds.number and dropped:
-            info["dropped_rounds"], info["note"] = [], EVERY_ROUND
+            info["dropped_rounds"] = []
+            info["note"] = "; ".join(filter(None, [EVERY_ROUND, counted.note]))
         self._fixture.extra_info["numbaprof"] = info
         self._tables.append((self._test, info))
 

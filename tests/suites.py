@@ -50,6 +50,10 @@ class Suite:
             environment=environment,
         )
 
+    def python(self, *arguments: str) -> Run:
+        """Run Python in its folder."""
+        return self._runner.python(*arguments)
+
     def run_profiled(self, *arguments: str) -> Run:
         """Run pytest under ``numbaprof run``."""
         return self._runner.profile(
