@@ -152,7 +152,6 @@ def test_case_45_cold_and_warm_give_one_figure(cases: CaseRunner) -> None:
         assert row["function"].endswith("make.<locals>.k")
         assert row["new"]
         assert row["compile_s"] > 0.01
-        assert row["median_ns"] < 1e9 * found["stats"]["median"]
 
 
 @pytest.mark.linux
