@@ -7,7 +7,9 @@ there *ITIMER_PROF* is used, which interrupts the thread that runs, but which an
 ``exec`` keeps: its next signal then kills the new program ("Profiling timer expired").
 So it steps aside when Python replaces the program. Both clocks
 stand still while nothing runs, so no blocking call is interrupted; both see time in the
-kernel; both are as fine as the kernel's tick. The *perf* source goes beyond that, per
+kernel; both are as fine as the kernel's tick. While either is armed, the kernel reads
+the CPU clock of the process (``time.process_time``) no finer than that tick, for the
+program, too; clocks of threads stay exact. The *perf* source goes beyond that, per
 thread, where the kernel lets it see its own time.
 
 References
