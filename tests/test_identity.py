@@ -72,6 +72,14 @@ def test_machine_code_is_the_same_with_line_tables(tmp_path, names):
     assert not any(found["has_lines"] for found in plain)
 
 
+@pytest.mark.slow
+def test_machine_code_is_the_same_with_remarks(tmp_path):
+    """Asking LLVM what it did changes nothing of what it does."""
+    names = kernel_corpus.FAST
+    plain = compile_corpus(tmp_path, "plain", names)
+    assert different(plain, compile_corpus(tmp_path, "remarks", names)) == []
+
+
 def test_corpus_is_large():
     """There are kernels enough to mean something."""
     assert len(kernel_corpus.CORPUS) >= 35

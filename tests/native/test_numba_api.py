@@ -20,6 +20,7 @@ from numbaprof.native import (
     line_builder,
     linetable,
     numba_api,
+    remarks,
     twin_compiler,
 )
 from numbaprof.native.numba_api import FunctionRegistry
@@ -158,6 +159,7 @@ def compiled():
             line_builder,
             linetable,
             numba_api,
+            remarks,
             twin_compiler,
         )
         for name in module.PRIVATE_NAMES
