@@ -36,6 +36,7 @@ PATCHABLE_CLASSES = (
     "numba.core.caching.FunctionCache",
     "numba.core.caching.NullCache",
     "numba.core.ccallback.CFunc",
+    "numba.core.types.functions.Dispatcher",
     "numba.core.codegen.JITCodeLibrary",
     "numba.core.codegen.CPUCodeLibrary",
     "numba.core.compiler.CompilerBase",

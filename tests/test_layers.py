@@ -25,7 +25,13 @@ ROOMS = {
         "version",
     },
     "native": {"native"},
-    "instruments": {"dispatch_hook", "compile_events", "cprofile_bridge", "sampler"},
+    "instruments": {
+        "compile_events",
+        "counting",
+        "cprofile_bridge",
+        "dispatch_hook",
+        "sampler",
+    },
     "session": {"python_level", "session", "sigterm", "tree"},
     "outputs": {
         "analysis",

@@ -79,12 +79,29 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.registry:cpu_target.target_context._defns",
     "numba.core.registry:cpu_target.target_context._internal_codegen._engine._ee",
     "numba.core.codegen:JitEngine.is_symbol_defined",
+    "numba._dynfunc:_Generator",
+    "numba._helperlib:rnd_get_np_state_ptr",
+    "numba._helperlib:rnd_get_py_state_ptr",
+    "numba._helperlib:rnd_get_state",
+    "numba._helperlib:rnd_set_state",
+    "numba.core.bytecode:_FIXED_OFFSET",
     "numba.core.caching:NullCache",
     "numba.core.caching:_Cache.load_overload",
     "numba.core.ccallback:CFunc._compile_uncached",
     "numba.core.compiler_lock:global_compiler_lock.is_locked",
+    "numba.core.compiler:CompilerBase.compile_extra",
+    "numba.core.dispatcher:Dispatcher.disable_compile",
+    "numba.core.dispatcher:OmittedArg",
+    "numba.core.interpreter:Interpreter._dispatch",
+    "numba.core.interpreter:Interpreter.interpret",
     "numba.core.typeinfer:_temporary_dispatcher_map",
+    "numba.core.types:Dispatcher.dispatcher",
+    "numba.core.types:Dispatcher.get_call_type",
+    "numba.core.types:Dispatcher.get_overload",
     "numba.core.types:ClassInstanceType.jit_methods",
+    "numba.core.typing.templates:fold_arguments",
+    "numba.core.unsafe.eh:exception_check",
+    "numba.experimental.jitclass._box:Box",
     "numba.experimental.jitclass.boxing:_cache_specialized_box",
     "numba.np.ufunc.dufunc:DUFunc._compile_for_argtys",
     "numba.np.ufunc.gufunc:GUFunc.build_ufunc",
@@ -106,6 +123,13 @@ JITCLASS_CLASS = "__numba_cls_"
 """Names in the sources that jitclass generates (jitclass/boxing.py, base.py)."""
 GENERATED_FILE = "<string>"
 TESTS_OF_NUMBA = "numba.tests"
+
+JitclassInstance = importlib.import_module("numba.experimental.jitclass._box").Box
+"""Base of all instances of jitclasses (an extension module, so mypy has no idea)."""
+helper_library: Any = importlib.import_module("numba._helperlib")
+"""Numba's C helpers; here for the state of its random numbers."""
+GeneratorObject = importlib.import_module("numba._dynfunc")._Generator
+"""What a jitted generator function returns."""
 
 _FINALIZER = "_DispatcherBase._make_finalizer.<locals>.finalizer"
 

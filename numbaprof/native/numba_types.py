@@ -130,7 +130,12 @@ def _literal(type_: Any, name: str) -> ArgType:
 
 
 def _function(type_: Any, name: str) -> ArgType:
-    dispatcher = type_.dispatcher
+    try:
+        dispatcher = type_.dispatcher
+    except ReferenceError:
+        # Its type outlives a function, in what Numba compiled for it: `sorted`, say,
+        # for a key that was local.
+        return ArgType(name, "function (gone)", "function", value=str(type_))
     function = getattr(dispatcher, "py_func", dispatcher)
     qualname = getattr(function, "__qualname__", str(function))
     identity = f"{getattr(function, '__module__', '')}.{qualname}@{id(dispatcher):x}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import namedtuple
 
 import numpy as np
@@ -159,6 +160,21 @@ def test_functions_of_one_name_differ_in_value():
     a, b = numba_types.describe(typeof(first)), numba_types.describe(typeof(second))
     assert a.text == b.text
     assert a.value != b.value
+
+
+def test_function_that_is_gone_has_a_type_still():
+    """Numba keeps what it compiled for a function longer than the function."""
+
+    def make():
+        @njit
+        def local(x):
+            return x
+
+        return types.Dispatcher(local)
+
+    type_ = make()
+    gc.collect()
+    assert numba_types.describe(type_).text == "function (gone)"
 
 
 def test_unknown_type_is_cut():
