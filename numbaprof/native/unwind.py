@@ -100,8 +100,9 @@ class AddressSpace:
     ----------
     objects : Objects, optional
         Compiled code; found when not given.
-    twins : mapping of str to JitObject, optional
-        Objects with the same code and complete CFI, by ``text_sha256``.
+    twins : mapping of int to JitObject, optional
+        Objects with the same code and complete CFI, by the address at which the code of
+        the original starts (``TwinResult.by_address``).
 
     Notes
     -----
@@ -112,7 +113,7 @@ class AddressSpace:
         self,
         objects: Objects | None = None,
         *,
-        twins: Mapping[str, JitObject] | None = None,
+        twins: Mapping[int, JitObject] | None = None,
     ) -> None:
         self.objects = objcode.load_objects() if objects is None else objects
         self._twins = twins or {}
@@ -180,10 +181,9 @@ class AddressSpace:
             return self._libraries.rule(pc)
         try:
             rule = found.rule(pc)
-            if rule is None and self._twins:
-                twin = self._twins.get(found.text_sha256)
-                if twin is not None:
-                    rule = twin.rule(pc - found.start + twin.start)
+            twin = self._twins.get(found.start)
+            if rule is None and twin is not None:
+                rule = twin.rule(pc - found.start + twin.start)
         except UnsupportedError as error:
             self.problems[f"callers of some compiled code are not known: {error}"] = (
                 None
