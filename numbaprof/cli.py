@@ -319,6 +319,8 @@ def _measures(given: argparse.Namespace) -> Measures:
     return Measures(
         detail=tuple(given.detail),
         signatures=given.signatures or "shape" if given.python else "",
+        # For a profile that is kept, and so may be compared later.
+        fingerprints=given.output is not None,
     )
 
 

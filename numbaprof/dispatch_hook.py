@@ -77,6 +77,8 @@ class Record:
     """Why it could not be attached to, or which of its calls are not seen."""
     library: Callable[[], Any] | None = None
     """Weak reference to the code library, to find compiled callers at the end."""
+    symbol: str = ""
+    """Name of the kernel's code; "" where Numba keeps none."""
     callers: set[str] = field(default_factory=set)
     recurses: frozenset[FunctionId] = frozenset()
     """Functions it calls from compiled code that call it."""
@@ -326,6 +328,7 @@ class DispatchHook:
             internal=internal,
             created_in_session=late,
             library=_weak(getattr(cres, "library", None)),
+            symbol=numba_api.kernel_symbol(cres),
         )
         if kind == "generator":
             record.reason = GENERATOR_REASON
@@ -450,6 +453,7 @@ class DispatchHook:
             origin="cache" if cfunc.cache_hits else "eager",
             internal=numba_api.is_internal(function.module),
             created_in_session=True,
+            symbol=str(cfunc.native_name),
         )
         self.records.append(record)
         self._remember_function(cfunc, function)

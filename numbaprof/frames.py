@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from numbaprof.model import ContextNode, FunctionId, OverloadStats, ProfileResult
+    from numbaprof.model import (
+        ContextNode,
+        Fingerprint,
+        FunctionId,
+        OverloadStats,
+        ProfileResult,
+    )
 
 __all__ = [
     "CALLERS_COLUMNS",
@@ -84,6 +90,11 @@ STATS_COLUMNS: Mapping[str, str] = {
     "compile_reason": TEXT,
     "boxing_reason": TEXT,
     "return_type": TEXT,
+    "fingerprint": TEXT,
+    "instructions": COUNT,
+    "packed_fp": COUNT,
+    "vector_bits": COUNT,
+    "fingerprint_reason": TEXT,
 }
 """Columns of ``p.stats`` with their types; the first two are the index."""
 
@@ -411,6 +422,17 @@ def _describe_overload(overload: OverloadStats) -> dict[str, object]:
         "compile_reason": overload.compile_reason,
         "boxing_reason": overload.boxing_reason,
         "return_type": overload.return_type,
+        "fingerprint_reason": overload.fingerprint_reason,
+        **_describe_code(overload.fingerprint),
+    }
+
+
+def _describe_code(fingerprint: Fingerprint | None) -> dict[str, object]:
+    return {
+        "fingerprint": fingerprint.code if fingerprint else "",
+        "instructions": fingerprint.instructions if fingerprint else None,
+        "packed_fp": fingerprint.packed_fp if fingerprint else None,
+        "vector_bits": fingerprint.width_bits if fingerprint else None,
     }
 
 

@@ -77,10 +77,15 @@ class Measures:
     signatures: str = ""
     """Level that rows of Python functions are told apart at, "none" for one row each;
     "" leaves Python out."""
+    fingerprints: bool = False
+    """Whether to hash the machine code of overloads, so that runs can be compared."""
 
     def session_options(self) -> dict[str, Any]:
         """Return them as fields of :class:`numbaprof.session.SessionOptions`."""
-        options: dict[str, Any] = {"detail": self.detail}
+        options: dict[str, Any] = {
+            "detail": self.detail,
+            "fingerprints": self.fingerprints,
+        }
         if self.signatures:
             options["python"] = True
             options["signatures"] = (

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from numbaprof.compile_events import CompileEvents
     from numbaprof.dispatch_hook import DispatchHook, Record
+    from numbaprof.fingerprinting import Fingerprinting
     from numbaprof.native.clock import ClockPair
     from numbaprof.native.numba_api import FunctionRegistry
     from numbaprof.native.shared import SharedEngine
@@ -85,6 +86,8 @@ class SessionOptions:
     prime: bool = False
     """Compile a small function before measuring, once per process: the first
     compilation pays for starting Numba's compiler, whichever it is."""
+    fingerprints: bool = False
+    """At the end, hash the machine code of the overloads that were used."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -104,7 +107,7 @@ class SessionOptions:
                 )
         if not isinstance(label, str) or not label:
             raise OptionError(f"label={label!r} must be a non-empty string")
-        for name in ("python", "calls", "prime"):
+        for name in ("python", "calls", "prime", "fingerprints"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise OptionError(f"{name}={value!r} must be True or False")
@@ -124,6 +127,7 @@ class SessionOptions:
 
 
 CALLS_REASON = "calls were not to be counted"
+NO_FINGERPRINTS = "not asked for; see the option `fingerprints`"
 
 _LOCK = threading.RLock()
 """Reentrant, for signal handlers; made anew in a forked child."""
@@ -170,6 +174,7 @@ class Session:
         self._shared: SharedEngine | None = None
         self._dispatch: DispatchHook | None = None
         self._compiles: CompileEvents | None = None
+        self._prints: Fingerprinting | None = None
         self._first: ClockPair | None = None
         self._started = ""
         self._start_ns = 0
@@ -266,6 +271,8 @@ class Session:
                     self._shared.engine.stop()
                 if self._compiles is not None:
                     self._compiles.stop()
+                if self._prints is not None:
+                    self._prints.abandon()
                 if self._dispatch is not None:
                     self._dispatch.stop()
             finally:
@@ -329,6 +336,11 @@ class Session:
         self._shared, self._dispatch, self._compiles = shared, dispatch, compiles
         self._started = environment.now_text()
         self._threads = _thread_names()
+        if self.options.fingerprints:
+            from numbaprof.fingerprinting import Fingerprinting
+
+            self._prints = Fingerprinting()
+            self._prints.start()
         dispatch.start()
         try:
             compiles.start()
@@ -404,6 +416,8 @@ class Session:
             compiles.stop()
         finally:
             dispatch.stop()
+            if self._prints is not None:
+                self._prints.stop()
         self._threads.update(_thread_names())
         clock_info = _no_clock(shared.reason)
         if engine is not None and self._first is not None and last is not None:
@@ -460,6 +474,10 @@ class Session:
             ],
             events,
         )
+        overloads = [
+            _with_fingerprint(overload, frozen[i][1], self._prints)
+            for i, overload in zip(kept, overloads, strict=True)
+        ]
         position = {old: new for new, old in enumerate(kept)}
         contexts = tuple(
             replace(node, overload=position[node.overload])
@@ -557,6 +575,7 @@ class Session:
             command_line=environment.command_line(),
             started=self._started,
             clock=clock,
+            target=numba_api.target_text(),
             overhead_ns=shared.overhead_ns,
             overhead_reason=shared.reason,
             backends=tuple(backends),
@@ -655,6 +674,25 @@ def _with_totals(stats: OverloadStats, folded: Folded, index: int) -> OverloadSt
         exclusive_ns=totals.exclusive_ns,
         dispatch_ns=None if stats.dispatch_ns is None else totals.dispatch_ns,
     )
+
+
+def _with_fingerprint(
+    overload: OverloadStats, records: list[Record], prints: Fingerprinting | None
+) -> OverloadStats:
+    """Give an overload the fingerprint of its code, or the reason why it has none."""
+    if prints is None:
+        return replace(overload, fingerprint_reason=NO_FINGERPRINTS)
+    from numbaprof import fingerprinting
+
+    used = overload.created_in_session or overload.calls or overload.in_flight
+    found, reason = None, ""
+    if overload.internal:
+        reason = fingerprinting.OF_NUMBA
+    elif not used:
+        reason = fingerprinting.NOT_USED
+    else:
+        found, reason = prints.of([record.symbol for record in records])
+    return replace(overload, fingerprint=found, fingerprint_reason=reason)
 
 
 def _with_compile_times(

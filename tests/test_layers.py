@@ -30,6 +30,7 @@ ROOMS = {
         "counting",
         "cprofile_bridge",
         "dispatch_hook",
+        "fingerprinting",
         "sampler",
     },
     "session": {"python_level", "session", "sigterm", "tree"},
@@ -111,7 +112,7 @@ MAY_IMPORT = {
 }
 THIRD_PARTY = {
     "vocabulary": {"numpy"},
-    "native": {"numpy", "numba", "llvmlite"},
+    "native": {"capstone", "numpy", "numba", "llvmlite"},
     "instruments": {"numpy"},
     "session": {"numpy"},
     "outputs": {"numpy", "pandas", "rich"},
@@ -120,7 +121,7 @@ THIRD_PARTY = {
 # ProfileResult's properties hand on to the outputs: the only imports that go upward.
 DELEGATES = {("model", "outputs")}
 # Imported by the functions that need them, because `import numbaprof` must stay cheap.
-LAZY = {"pandas", "rich", "IPython"}
+LAZY = {"capstone", "pandas", "rich", "IPython"}
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ class Binding(enum.IntEnum):
     WEAK = 2
 
 
+STT_OBJECT = 1
 STT_FUNC = 2
 STT_SECTION = 3
 
@@ -87,6 +88,8 @@ class Section(NamedTuple):
     size: int
     link: int
     info: int
+    entry_size: int
+    """Of sections that hold equal-sized entries: tables, merged constants."""
 
     @property
     def executable(self) -> bool:
@@ -278,29 +281,10 @@ def _read_sections(data: bytes | mmap.mmap) -> tuple[int, tuple[Section, ...]]:
     headers = [_SECTION.unpack_from(data, at + i * step) for i in range(count)]
     names = headers[names_index][4] if headers else 0
     sections = tuple(
-        Section(
-            index,
-            string(data, names + name)[0],
-            type_,
-            flags,
-            address,
-            offset,
-            size,
-            link,
-            info,
+        Section._make(
+            (number, string(data, names + header[0])[0], *header[1:8], header[9])
         )
-        for index, (
-            name,
-            type_,
-            flags,
-            address,
-            offset,
-            size,
-            link,
-            info,
-            _,
-            _,
-        ) in enumerate(headers)
+        for number, header in enumerate(headers)
     )
     return machine, sections
 

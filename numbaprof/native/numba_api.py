@@ -7,6 +7,7 @@ one fails there first, by name. Everything else in the package asks the function
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import inspect
 import linecache
@@ -18,6 +19,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import llvmlite
 import llvmlite.binding as llvm
 import numba
 import numpy as np
@@ -78,6 +80,7 @@ PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.registry:cpu_target.typing_context._globals",
     "numba.core.registry:cpu_target.target_context._defns",
     "numba.core.registry:cpu_target.target_context._internal_codegen._engine._ee",
+    "numba.core.registry:cpu_target.target_context._internal_codegen.magic_tuple",
     "numba.core.codegen:JitEngine.is_symbol_defined",
     "numba._dynfunc:_Generator",
     "numba._helperlib:rnd_get_np_state_ptr",
@@ -758,6 +761,40 @@ def calls_itself(thing: Any) -> bool:
         except ValueError:  # an empty cell: the name is not bound yet
             continue
     return False
+
+
+def kernel_symbol(cres: Any) -> str:
+    """Return the name under which LLVM knows an overload's kernel; "" if there is none.
+
+    Parameters
+    ----------
+    cres : CompileResult
+        Compiled or loaded from cache.
+    """
+    return str(getattr(getattr(cres, "fndesc", None), "llvm_func_name", ""))
+
+
+def target_text() -> str:
+    """Return all that machine code depends on besides its source, as one line.
+
+    CPU and features as in the key of Numba's own cache (``magic_tuple``), features
+    hashed because there are 200 of them; optimization settings; versions.
+    """
+    triple, cpu, features = cpu_target.target_context._internal_codegen.magic_tuple()
+    digest = hashlib.sha256(str(features).encode()).hexdigest()[:12]
+    settings = [f"{name.lower()}={_setting(name)}" for name in _CODE_SETTINGS]
+    versions = f"numba={numba.__version__} llvmlite={llvmlite.__version__}"
+    return f"{triple} {cpu} features={digest} {' '.join(settings)} {versions}"
+
+
+def _setting(name: str) -> str:
+    value = getattr(config, name, None)
+    # Levels of optimization are numbers of a class of their own.
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
+_CODE_SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK")
+"""Of numba.core.config: what changes the code of every function."""
 
 
 def jit_engine() -> Any:

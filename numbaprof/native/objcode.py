@@ -23,7 +23,7 @@ from numbaprof.native.jit_list import JitList
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["JitObject", "Objects", "Symbol", "load_objects"]
+__all__ = ["JitObject", "Objects", "Symbol", "load_objects", "watch_if_needed"]
 
 SOURCE_LIST = "gdb-jit list"
 SOURCE_WATCH = "object cache hook"
@@ -317,6 +317,24 @@ def _parse(
 
 def _joined(reasons: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(reasons))
+
+
+def watch_if_needed() -> object_watch.ObjectWatch | None:
+    """Start to watch the objects that are compiled if LLVM's list cannot be read.
+
+    Returns
+    -------
+    ObjectWatch or None
+        To be stopped by the caller; None if there is no need, or one is running.
+    """
+    try:
+        _jit_list()
+    except UnsupportedError:
+        if object_watch.active() is None:
+            watch = object_watch.ObjectWatch()
+            watch.start()
+            return watch
+    return None
 
 
 @functools.cache

@@ -14,6 +14,7 @@ class SessionOptions:
 
     label: str = "main"
     detail: tuple[str, ...] = ()
+    fingerprints: bool = False
 
 
 class Session:
