@@ -24,6 +24,7 @@ from numbaprof.version import __version__
 if TYPE_CHECKING:
     from numbaprof.comparing import compare
     from numbaprof.html import plot
+    from numbaprof.line_profile import lines
     from numbaprof.merging import merge
     from numbaprof.model import ProfileResult
     from numbaprof.profiler import Profile
@@ -46,6 +47,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "compare",
+    "lines",
     "load",
     "merge",
     "plot",
@@ -58,6 +60,7 @@ _HOMES = {
     "Profile": "numbaprof.profiler",
     "ProfileResult": "numbaprof.model",
     "compare": "numbaprof.comparing",
+    "lines": "numbaprof.line_profile",
     "load": "numbaprof.store",
     "merge": "numbaprof.merging",
     "plot": "numbaprof.html",

@@ -186,6 +186,11 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> s
         add("--signatures", choices=SIGNATURE_LEVELS, metavar="LEVEL",
             help="with --python: what tells rows of one function apart: shape (dtype "
             "and shape of arrays, types of the rest; the default), ndim, type or none"),
+        add("--lines", action="store_true",
+            help="sample which source lines of compiled code take the time"),
+        add("--interval", type=_milliseconds, metavar="MS",
+            help="with --lines: milliseconds of CPU time between two samples "
+            "(default: 4)"),
         add("--no-children", action="store_true", help="leave out child processes"),
         *_add_report_options(parser),
     ]  # fmt: skip
@@ -297,6 +302,8 @@ def _run(
     program = _to_program(words, parser)
     if given.signatures and not given.python:
         parser.error("argument --signatures: needs --python")
+    if given.interval and not given.lines:
+        parser.error("argument --interval: needs --lines")
     try:
         options = RunOptions(
             output=given.output and os.path.abspath(given.output),
@@ -315,12 +322,27 @@ def _run(
     return 0
 
 
+def _milliseconds(text: str) -> float:
+    """Read an interval in milliseconds; return seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.05 <= value <= 10_000:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of milliseconds from 0.05 to 10000"
+        )
+    return value / 1000
+
+
 def _measures(given: argparse.Namespace) -> Measures:
     return Measures(
         detail=tuple(given.detail),
         signatures=given.signatures or "shape" if given.python else "",
         # For a profile that is kept, and so may be compared later.
         fingerprints=given.output is not None,
+        lines=given.lines,
+        interval=given.interval,
     )
 
 

@@ -104,6 +104,9 @@ class _Thread:
     """The last cache load and the number of its event, until somebody claims it."""
     unmatched: int = 0
     """Ends without a beginning, and beginnings whose end never came."""
+    ident: int = field(default_factory=threading.get_ident)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    """Begin and end of what was in nothing else, on the clock of the events."""
 
 
 class _Local(threading.local):
@@ -441,6 +444,8 @@ class CompileEvents:
         if stack:
             stack[-1].nested_ns += inclusive_ns
             stack[-1].nested_cpu_ns += cpu_ns
+        else:
+            self._local.state.spans.append((ended.start_ns, now_ns))
         work = describe()
         function, signature = self._name(work.thing, work.args)
         trigger, import_module = find_trigger()
@@ -474,6 +479,16 @@ class CompileEvents:
         line = numba_api.definition_line(code)
         module, qualname = thing.__module__ or "", thing.__qualname__
         return FunctionId(module, qualname, code.co_filename, line), signature
+
+    def spans(self) -> dict[int, list[tuple[int, int]]]:
+        """Return when each thread compiled or loaded: by ident, (begin, end) in order.
+
+        Nanoseconds on the clock that the events are timed with.
+        """
+        found: dict[int, list[tuple[int, int]]] = {}
+        for thread in self._threads:
+            found.setdefault(thread.ident, []).extend(thread.spans)
+        return {ident: sorted(spans) for ident, spans in found.items() if spans}
 
     def _recorded_parent(self, number: int, recorded: dict[int, CompileEvent]) -> int:
         """Return the nearest enclosing beginning that became an event."""

@@ -541,6 +541,13 @@ class DispatchHook:
                 if other.function in record.recurses:
                     other.callers.add(record.function.qualname)
 
+    def functions_alive(self) -> Iterator[tuple[FunctionId, Any]]:
+        """Yield every function seen that has not been freed."""
+        for function, (reference, _) in self._functions.items():
+            thing = reference()
+            if thing is not None:
+                yield function, thing
+
     def dispatchers(self) -> tuple[DispatcherInfo, ...]:
         """Return the facts about every function seen, as they are now."""
         if self._infos is not None:

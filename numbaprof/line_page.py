@@ -77,7 +77,7 @@ def _render_table(
     is_open: bool,
 ) -> str:
     name = names.get(table.function, table.function.qualname)
-    label = name + (table.signature or " (inlined into its callers)")
+    label = name + (table.signature or " (any of its signatures)")
     about = "".join(f"<p>{_text(line)}</p>" for line in describe_table(table, account))
     head = "".join(f"<th>{title}</th>" for title in TITLES)
     rows = "".join(_render_row(row) for row in table.rows)

@@ -140,7 +140,7 @@ def _render_table(
     width: int,
 ) -> Iterator[Line]:
     name = names.get(table.function, table.function.qualname)
-    signature = table.signature or " (inlined into its callers)"
+    signature = table.signature or " (any of its signatures)"
     yield from paragraph(f"{name}{signature}", width, style="name")
     for text in describe_table(table, account):
         yield from paragraph(text, width, indent=2)

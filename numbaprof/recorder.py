@@ -79,12 +79,18 @@ class Measures:
     "" leaves Python out."""
     fingerprints: bool = False
     """Whether to hash the machine code of overloads, so that runs can be compared."""
+    lines: bool = False
+    """Sample source lines of compiled code."""
+    interval: float | None = None
+    """Seconds of CPU time between two samples; None for the default."""
 
     def session_options(self) -> dict[str, Any]:
         """Return them as fields of :class:`numbaprof.session.SessionOptions`."""
         options: dict[str, Any] = {
             "detail": self.detail,
             "fingerprints": self.fingerprints,
+            "lines": self.lines,
+            "interval": self.interval,
         }
         if self.signatures:
             options["python"] = True

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from numbaprof.compile_events import CompileEvents
     from numbaprof.dispatch_hook import DispatchHook, Record
     from numbaprof.fingerprinting import Fingerprinting
+    from numbaprof.line_level import LineLevel
     from numbaprof.native.clock import ClockPair
     from numbaprof.native.numba_api import FunctionRegistry
     from numbaprof.native.shared import SharedEngine
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
     from numbaprof.tree import Folded, UfuncEdge
 
 __all__ = ["Session", "SessionOptions", "active_session", "profile"]
+
+
+INTERVAL_MIN_S = 5e-5
+"""Seconds between two samples: handling one takes about a fifth of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,13 @@ class SessionOptions:
     compilation pays for starting Numba's compiler, whichever it is."""
     fingerprints: bool = False
     """At the end, hash the machine code of the overloads that were used."""
+    lines: bool = False
+    """Sample the source lines of compiled code."""
+    interval: float | None = None
+    """With ``lines``, seconds of CPU time between two samples; None for 4 ms."""
+    twin_budget: float = 30.0
+    """With ``lines``, seconds that may be spent, once measuring has ended, on finding
+    lines of code that was compiled before or loaded from a cache."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -107,13 +119,34 @@ class SessionOptions:
                 )
         if not isinstance(label, str) or not label:
             raise OptionError(f"label={label!r} must be a non-empty string")
-        for name in ("python", "calls", "prime", "fingerprints"):
+        for name in ("python", "calls", "prime", "fingerprints", "lines"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise OptionError(f"{name}={value!r} must be True or False")
         if self.python and not self.calls:
             raise OptionError("python=True sees calls; leave calls=False out")
         self._check_signatures()
+        self._check_lines()
+
+    def _check_lines(self) -> None:
+        interval: Any = self.interval
+        budget: Any = self.twin_budget
+        if interval is not None and not self.lines:
+            raise OptionError(
+                f"interval={interval!r} is about source lines, which are not sampled; "
+                "add lines=True"
+            )
+        if interval is not None and not _is_number(interval):
+            raise OptionError(
+                f"interval={interval!r} must be a number of seconds, such as 0.004"
+            )
+        if interval is not None and interval < INTERVAL_MIN_S:
+            raise OptionError(
+                f"interval={interval!r} is too short to sample; use {INTERVAL_MIN_S} "
+                "seconds or more"
+            )
+        if not _is_number(budget) or budget < 0:
+            raise OptionError(f"twin_budget={budget!r} must be seconds, 0 or more")
 
     def _check_signatures(self) -> None:
         from numbaprof.signatures import Level
@@ -128,6 +161,11 @@ class SessionOptions:
 
 CALLS_REASON = "calls were not to be counted"
 NO_FINGERPRINTS = "not asked for; see the option `fingerprints`"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
 
 _LOCK = threading.RLock()
 """Reentrant, for signal handlers; made anew in a forked child."""
@@ -183,9 +221,19 @@ class Session:
         self._compile_reason = ""
         self._python: PythonLevel | None = None
         self._python_reason = ""
+        self._lines: LineLevel | None = None
         self._state = "new"
         self.result: ProfileResult | None = None
         """What was measured, once the session has stopped."""
+
+    @property
+    def registry(self) -> FunctionRegistry:
+        """Gives the functions of this session their identities; imports Numba."""
+        if self._registry is None:
+            from numbaprof.native.numba_api import FunctionRegistry
+
+            self._registry = FunctionRegistry()
+        return self._registry
 
     @property
     def active(self) -> bool:
@@ -248,6 +296,10 @@ class Session:
                 self._claim()
                 claimed = True
                 self._install()
+            if self._lines is not None:
+                self._lines.start_sampling()
+                if self._lines.reason:
+                    _warn_no_lines(self._lines.reason)
             # Last, so that nothing of ours is seen.
             if self._python is not None:
                 self._python.start()
@@ -267,6 +319,8 @@ class Session:
             try:
                 if self._python is not None:
                     self._python.stop()
+                if self._lines is not None:
+                    self._lines.stop_sampling()
                 if self._shared is not None and self._shared.engine is not None:
                     self._shared.engine.stop()
                 if self._compiles is not None:
@@ -275,6 +329,8 @@ class Session:
                     self._prints.abandon()
                 if self._dispatch is not None:
                     self._dispatch.stop()
+                if self._lines is not None:
+                    self._lines.stop_tables()
             finally:
                 self._release("failed")
 
@@ -308,7 +364,7 @@ class Session:
         # Numba is imported here, by whoever starts, and not with the package.
         from numbaprof.compile_events import CompileEvents
         from numbaprof.dispatch_hook import DispatchHook
-        from numbaprof.native import clock, numba_api
+        from numbaprof.native import clock
         from numbaprof.native.shared import SharedEngine, shared_engine
 
         if self.options.prime:
@@ -322,8 +378,7 @@ class Session:
         )
         if shared.engine is None and self.options.calls:
             _warn_no_engine(shared.reason)
-        registry = self._registry or numba_api.FunctionRegistry()
-        self._registry = registry
+        registry = self.registry
         dispatch = DispatchHook(
             shared.engine,
             registry,
@@ -341,6 +396,7 @@ class Session:
 
             self._prints = Fingerprinting()
             self._prints.start()
+        self._lines = self._make_line_level()
         dispatch.start()
         try:
             compiles.start()
@@ -354,6 +410,19 @@ class Session:
             self._first = clock.read_pair(shared.engine.now)
         self._start_ns = time.perf_counter_ns()
         self._state = "running"
+
+    def _make_line_level(self) -> LineLevel | None:
+        if not self.options.lines:
+            return None
+        from numbaprof.line_level import LineLevel
+
+        interval = self.options.interval
+        level = LineLevel(
+            interval_ns=None if interval is None else round(interval * 1e9),
+            twin_budget_s=self.options.twin_budget,
+        )
+        level.start_tables()
+        return level
 
     def _make_python_level(self, shared: SharedEngine) -> PythonLevel | None:
         if not self.options.python:
@@ -387,7 +456,7 @@ class Session:
         if self._state == "running" and self._python is not None:
             # First, so that nothing of ours is seen.
             self._python.stop()
-        with _uninterrupted():
+        with _uninterrupted() as held:
             with _LOCK:
                 if self._state != "running":
                     raise SessionStateError(
@@ -396,18 +465,20 @@ class Session:
                 self._state = "stopping"
             state = "failed"
             try:
-                self.result = self._finish(exit)
+                self.result = self._finish(exit, lambda: bool(held))
                 state = "stopped"
             finally:
                 self._release(state)
         return self.result
 
-    def _finish(self, exit: str) -> ProfileResult:
+    def _finish(self, exit: str, is_pressed: Callable[[], bool]) -> ProfileResult:
         from numbaprof.native import clock
 
         shared, dispatch, compiles = self._parts()
         engine = shared.engine
         wall_ns = time.perf_counter_ns() - self._start_ns
+        if self._lines is not None:
+            self._lines.stop_sampling()
         last = None
         if engine is not None:
             engine.stop()
@@ -418,11 +489,30 @@ class Session:
             dispatch.stop()
             if self._prints is not None:
                 self._prints.stop()
+            if self._lines is not None:
+                self._lines.stop_tables()
         self._threads.update(_thread_names())
         clock_info = _no_clock(shared.reason)
         if engine is not None and self._first is not None and last is not None:
             clock_info = clock.describe(engine.clock, self._first, last)
-        return self._assemble(wall_ns, clock_info, exit)
+        result = self._assemble(wall_ns, clock_info, exit)
+        return self._with_lines(result, is_pressed)
+
+    def _with_lines(
+        self, result: ProfileResult, is_pressed: Callable[[], bool]
+    ) -> ProfileResult:
+        """Add the lines; all is restored by now, and twins may be compiled."""
+        if self._lines is None:
+            return result
+        _, dispatch, compiles = self._parts()
+        parts = self._lines.parts(dispatch, compiles.spans(), is_pressed)
+        return replace(
+            result,
+            line_sites=parts.sites,
+            stacks=parts.stacks,
+            sampling=parts.sampling,
+            line_facts=parts.facts,
+        )
 
     def _parts(self) -> tuple[SharedEngine, DispatchHook, CompileEvents]:
         if self._shared is None or self._dispatch is None or self._compiles is None:
@@ -451,6 +541,8 @@ class Session:
             dispatch.reset_after_fork()
             if self._python is not None:
                 self._python.reset_after_fork()
+            if self._lines is not None:
+                self._lines.reset_after_fork()
             self._first = clock.read_pair(shared.engine.now)
         self._start_ns = time.perf_counter_ns()
 
@@ -496,7 +588,11 @@ class Session:
                 *folded.problems,
                 *(self._python.problems if self._python is not None else ()),
             ),
-            unrestored=(*dispatch.unrestored, *compiles.unrestored),
+            unrestored=(
+                *dispatch.unrestored,
+                *compiles.unrestored,
+                *(self._lines.unrestored if self._lines is not None else ()),
+            ),
         )
         run = ProcessRun(
             environment=self._environment(clock),
@@ -560,6 +656,8 @@ class Session:
             backends.append(self._python.backend)
         elif self.options.python:
             backends.append(BackendInfo("python", "none", self._python_reason))
+        if self._lines is not None:
+            backends.append(self._lines.backend)
         return Environment(
             python=environment.python_text(),
             numba=numba_api.version(),
@@ -621,6 +719,13 @@ def _warn_no_python_level(reason: str) -> None:
         NumbaprofWarning(
             "no-python-level", f"Python functions cannot be measured here: {reason}"
         ),
+        stacklevel=_stacklevel(),
+    )
+
+
+def _warn_no_lines(reason: str) -> None:
+    warnings.warn(
+        NumbaprofWarning("no-lines", f"source lines cannot be sampled here: {reason}"),
         stacklevel=_stacklevel(),
     )
 
@@ -810,14 +915,19 @@ def _stacklevel() -> int:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _uninterrupted() -> Iterator[list[Any]]:
     """Hold Ctrl-C and other signals back until patches are all in place or all gone.
 
     Only those with handlers in Python, which may raise, and in the main thread, the
     only one they run in. The handlers found are put back, then told.
+
+    Yields
+    ------
+    list
+        What is held back so far: whoever takes long may look whether to hurry.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield []
         return
     pending: list[tuple[int, FrameType | None]] = []
     found = {int(n): signal.getsignal(n) for n in signal.valid_signals()}
@@ -830,7 +940,7 @@ def _uninterrupted() -> Iterator[None]:
         # In one call of a C function, here and below: between two steps of Python a
         # handler that is not held may raise, and not every step of a loop is in `try`.
         deque(map(signal.signal, held, repeat(hold)), maxlen=0)
-        yield
+        yield pending
     finally:
         deque(map(signal.signal, held.keys(), held.values()), maxlen=0)
         for told, frame in pending:
@@ -898,7 +1008,7 @@ class profile:  # used like a function, as contextlib.suppress is
             return self._decorate(*args, **kwargs)
         if self._running is not None:
             return self._func(*args, **kwargs)
-        session = Session(self._options)
+        session = self._new_session()
         try:
             self._start(session)
             return self._func(*args, **kwargs)
@@ -917,13 +1027,23 @@ class profile:  # used like a function, as contextlib.suppress is
         session = self._session
         return session if session is not None and session.active else None
 
+    def _new_session(self) -> Session:
+        return Session(self._options)
+
     def _decorate(self, *args: Any, **kwargs: Any) -> profile:
         if len(args) != 1 or kwargs or not callable(args[0]):
             raise TargetError(
                 "this profile has no function; use it as `with profile():`, as a "
                 f"decorator, or write profile(func)(*args); got {args!r} {kwargs!r}"
             )
-        return profile(args[0], **_given(self._options))
+        return self._around(args[0])
+
+    def _around(self, func: Callable[..., Any]) -> profile:
+        """Return a profile of a function with the options of this one."""
+        return profile(func, **self._given_options())
+
+    def _given_options(self) -> dict[str, Any]:
+        return {f.name: getattr(self._options, f.name) for f in fields(self._options)}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind like a function, so that methods can be decorated."""
@@ -931,7 +1051,7 @@ class profile:  # used like a function, as contextlib.suppress is
 
     def __enter__(self) -> profile:
         """Start measuring."""
-        session = Session(self._options)
+        session = self._new_session()
         try:
             self._start(session)
             return self
@@ -963,7 +1083,7 @@ class profile:  # used like a function, as contextlib.suppress is
         ActiveSessionError
             Another session is running in this process.
         """
-        self._start(Session(self._options))
+        self._start(self._new_session())
 
     def _start(self, session: Session) -> None:
         try:
@@ -1041,6 +1161,11 @@ class profile:  # used like a function, as contextlib.suppress is
         """Python functions, builtins and overloads in pstats terms."""
         return self.result.functions
 
+    @property
+    def lines(self) -> pd.DataFrame:
+        """One row per overload and source line, sampled or counted."""
+        return self.result.lines
+
     def report(self, **options: Any) -> str:
         """Return the report as plain text; see :meth:`ProfileResult.report`."""
         return self.result.report(**options)
@@ -1092,10 +1217,6 @@ def _options(given: dict[str, Any]) -> SessionOptions:
             f"profile() has no option {', '.join(unknown)}; it has {', '.join(known)}"
         )
     return SessionOptions(**given)
-
-
-def _given(options: SessionOptions) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
 def _exit_text(error: BaseException | None) -> str:

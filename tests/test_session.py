@@ -459,9 +459,9 @@ def test_interrupt_while_stopping_keeps_the_result():
 
     finish = Session._finish
 
-    def finish_interrupted(self, exit):
+    def finish_interrupted(self, *args):
         signal.raise_signal(signal.SIGINT)
-        return finish(self, exit)
+        return finish(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Session, "_finish", finish_interrupted)

@@ -150,7 +150,11 @@ class CountingBuild:
                 locals=dispatcher.locals,
                 targetoptions=options,
                 pipeline_class=type(
-                    pipeline.__name__, (pipeline,), {"numbaprof_twin_of": dispatcher}
+                    pipeline.__name__,
+                    (pipeline,),
+                    # In a tuple: found on an instance, a dispatcher would be bound to
+                    # it as a method is.
+                    {"numbaprof_twin_of": (dispatcher,)},
                 ),
             )
             self._twins[id(dispatcher)] = twin
@@ -200,9 +204,9 @@ class CountingBuild:
             return dispatcher.get_overload(signature.args)
 
         def watched(pipeline: Any, function: Any) -> Any:
-            dispatcher = getattr(pipeline, "numbaprof_twin_of", None)
+            twin_of = getattr(pipeline, "numbaprof_twin_of", None)
             args = tuple(pipeline.state.args)
-            self._compiling.append(None if dispatcher is None else (dispatcher, args))
+            self._compiling.append(None if twin_of is None else (twin_of[0], args))
             try:
                 return compile_extra(pipeline, function)
             finally:

@@ -33,6 +33,7 @@ from numba.core.dispatcher import (
     ObjModeLiftedWith,
     _DispatcherBase,
 )
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.np.ufunc import parallel
 from numba.np.ufunc.dufunc import DUFunc
@@ -53,17 +54,20 @@ if TYPE_CHECKING:
 __all__ = [
     "PRIVATE_NAMES",
     "FunctionRegistry",
+    "NumbaError",
     "compiler_lock",
     "describe_arguments",
     "dispatcher_types",
     "forget_dispatcher",
     "is_internal",
+    "is_loop_body",
     "is_own_file",
     "live_dispatchers",
     "live_property_getters",
     "live_ufuncs",
     "missing_private_names",
     "signature_text",
+    "source_range",
     "type_text",
     "underlying_ufunc",
 ]
@@ -449,6 +453,32 @@ def first_line(file: str, line: int) -> int:
     The line itself where it has seen no such function.
     """
     return _FIRST_LINES.get((file, line), line)
+
+
+def is_loop_body(symbol: str) -> bool:
+    """Tell whether a symbol is of the function Numba makes of a ``prange`` loop."""
+    return "__numba_parfor_gufunc" in symbol
+
+
+def source_range(thing: Any) -> tuple[str, int, int] | None:
+    """Return file, first and last line of a function's source, decorators included.
+
+    None for what has no Python function of its own: a loop or block that was lifted out
+    of one, a ufunc of NumPy's.
+    """
+    function = python_function(thing)
+    if function is None or isinstance(thing, (LiftedLoop, LiftedWith)):
+        return None
+    code = function.__code__
+    return code.co_filename, code.co_firstlineno, max(_lines_of(code))
+
+
+def _lines_of(code: python_types.CodeType) -> Iterator[int]:
+    yield code.co_firstlineno
+    yield from (line for *_, line in code.co_lines() if line)
+    for constant in code.co_consts:
+        if isinstance(constant, python_types.CodeType):
+            yield from _lines_of(constant)
 
 
 # -- jitclass -------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from numbaprof.errors import UnsupportedError
-from numbaprof.native import object_watch
+from numbaprof.native import emit, object_watch
 from numbaprof.native.cfi import CfiRule, CfiTable
 from numbaprof.native.dwarf import Function, LineTable
 from numbaprof.native.elf import SHF_ALLOC, STT_FUNC, Elf, Section
@@ -308,11 +308,22 @@ def _parse(
             continue
         try:
             elf = Elf(data)
-            if any(section.executable for section in elf.sections):
+            code = [section for section in elf.sections if section.executable]
+            # numbaprof's engine has its rarely used code in a section apart; nobody
+            # asks for its lines.
+            if code and not (len(code) > 1 and _is_own(code)):
                 objects.append(JitObject(elf, start))
         except UnsupportedError as error:
             reasons.append(str(error))
     return objects, reasons
+
+
+def _is_own(sections: Iterable[Section]) -> bool:
+    return any(
+        section.address <= address < section.address + section.size
+        for section in sections
+        for address in emit.compiled_addresses()
+    )
 
 
 def _joined(reasons: Iterable[str]) -> str:
