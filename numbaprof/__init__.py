@@ -1,6 +1,10 @@
 """numbaprof: exact time per compiled overload, for Numba.
 
 Importing this package installs nothing, compiles nothing and does not import Numba.
+
+pytest, whose plugin is in here, warns about packages that were imported before it could
+rewrite their assertions, as this one is under ``numbaprof run``. The word
+PYTEST_DONT_REWRITE tells it not to.
 """
 
 from __future__ import annotations

@@ -312,3 +312,8 @@ def test_disabled_jit_is_said(tmp_path):
     run = Suite(tmp_path, test_plain=source).run("--numbaprof", NUMBA_DISABLE_JIT="1")
     assert run.exit_code == 0, run.stdout
     assert "jit is disabled: nothing was compiled" in run.stdout
+
+
+def test_pytest_does_not_warn_that_numbaprof_was_imported_before():
+    """It looks for this word in the package; see the package's own text."""
+    assert "PYTEST_DONT_REWRITE" in (numbaprof.__doc__ or "")
