@@ -237,8 +237,14 @@ class _Judge:
         if not any(self._must_be_vectorized(overload) for overload in self._called):
             lines = ["none of these functions was called from Python"]
         if lines:
-            wanted = f", min_vector_bits={least}" if least else ""
-            yield _listed(f"vectorized={self._budgets.vectorized!r}{wanted}:", lines)
+            yield _listed(f"{self._vector_budget()}:", lines)
+
+    def _vector_budget(self) -> str:
+        given = {
+            "vectorized": self._budgets.vectorized,
+            "min_vector_bits": self._budgets.min_vector_bits,
+        }
+        return ", ".join(f"{name}={value!r}" for name, value in given.items() if value)
 
     def _must_be_vectorized(self, overload: OverloadStats) -> bool:
         patterns = self._budgets.vectorized

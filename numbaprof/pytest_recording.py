@@ -180,8 +180,6 @@ class Recording:
         from numbaprof.session import Session, SessionOptions
 
         given = {"label": self._label, "prime": True, **options}
-        if "fingerprints" not in SessionOptions.__dataclass_fields__:
-            given.pop("fingerprints", None)
         session = Session(SessionOptions(**given), after=self._last)
         session.gives_way = self._give_way
         # A test's filter may make errors of warnings; these are not the test's.

@@ -29,6 +29,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to be measured: what is compared here is what measuring leaves behind."""
+    options = ("numbaprof", "numbaprof_fail_on_compile", "numbaprof_save")
+    if any(config.getoption(option, None) for option in options):
+        raise pytest.UsageError(
+            "numbaprof's own tests compare the process before and after each test, so "
+            "they cannot run under --numbaprof; leave it out"
+        )
+
+
 @pytest.fixture
 def no_gc() -> Iterator[None]:
     """Keep the garbage collector from calling Python functions, Hypothesis' one too.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
-from suites import Suite, outcomes
+from running import ROOT
+from suites import PLUGIN, Suite, outcomes
 
 import numbaprof
 
@@ -312,6 +316,63 @@ def test_disabled_jit_is_said(tmp_path):
     run = Suite(tmp_path, test_plain=source).run("--numbaprof", NUMBA_DISABLE_JIT="1")
     assert run.exit_code == 0, run.stdout
     assert "jit is disabled: nothing was compiled" in run.stdout
+
+
+def test_own_suite_is_refused_with_the_reason():
+    """Ours would be what its tests find left behind."""
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", *PLUGIN, "--numbaprof", "-q"),
+            *("-p", "no:cacheprovider", str(ROOT / "tests" / "test_wording.py")),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 4
+    assert "cannot run under --numbaprof" in run.stderr
+
+
+VECTORIZED = f"""{KERNELS}
+@njit(fastmath=True)
+def fast(a, b):
+    s = 0.0
+    for i in range(a.shape[0]):
+        s += a[i] * b[i]
+    return s
+
+@pytest.mark.numbaprof(vectorized=True)
+def test_packed(numbaprof):
+    numbaprof(fast, A, A)
+
+@pytest.mark.numbaprof(vectorized=True)
+def test_scalar(numbaprof):
+    numbaprof(dot, A, A)
+
+@pytest.mark.numbaprof(vectorized="fast")
+def test_scalar_beside_it(numbaprof):
+    numbaprof(lambda: dot(A, A) + fast(A, A))
+
+@pytest.mark.numbaprof(min_vector_bits=1024)
+def test_too_wide(numbaprof):
+    numbaprof(fast, A, A)
+"""
+
+
+@pytest.mark.slow
+def test_vectorization_is_judged_by_the_machine_code(tmp_path):
+    """A reduction without fastmath has no packed instructions, with it there are."""
+    pytest.importorskip("capstone")
+    run = Suite(tmp_path, test_vectorized=VECTORIZED).run("-p", "no:benchmark")
+    assert outcomes(run) == {
+        "test_packed": "PASSED",
+        "test_scalar": "FAILED",
+        "test_scalar_beside_it": "PASSED",
+        "test_too_wide": "FAILED",
+    }
+    assert "has no packed floating-point instruction" in run.stdout
+    assert "has packed instructions of " in run.stdout
 
 
 def test_pytest_does_not_warn_that_numbaprof_was_imported_before():
