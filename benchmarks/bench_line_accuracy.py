@@ -10,9 +10,9 @@ Run: python benchmarks/bench_line_accuracy.py [--seconds S] [--source S]
      [--interval-ns N] [--tables twins|linetable] [--cases NAME,...] [--profila PYTHON]
 
 With ``--tables twins`` the kernels are compiled as ever, and their tables come from
-twins afterwards. ``--profila`` runs profila, which needs gdb, by the Python it is
-installed in, on the same kernels, and shows what it reports beside the truth of its own
-run; there, one thread at a time is sampled.
+twins afterwards. ``--profila`` runs profila by the Python it is installed in, on the
+same kernels, and shows what it reports beside the truth of its own run. It expects gdb
+as ``~/.profila-gdb/bin/gdb``.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ SECONDS = 2.0
 TURNS = 4
 """How often each side is run."""
 TARGET = 0.02
+"""Of the error of each case, or two sigma of counting where that is more."""
 SELF = str(Path(__file__).resolve())
 
 
@@ -301,8 +302,8 @@ def lines_at(code: Any, pc: int, twin_of: dict[int, Any]) -> Any:
     return twin.rows().lookup(pc - code.start + twin.start)
 
 
-def report(name: str, truth: float, found: Counter[str]) -> float:
-    """Print one case; return its error."""
+def report(name: str, truth: float, found: Counter[str]) -> tuple[float, bool]:
+    """Print one case; return its error and whether it is small enough."""
     sides = found["A"] + found["B"]
     share = found["A"] / sides if sides else math.nan
     sigma = math.sqrt(truth * (1 - truth) / sides) if sides else math.nan
@@ -312,7 +313,8 @@ def report(name: str, truth: float, found: Counter[str]) -> float:
         f"{sides / max(1, found.total()):.1%} on the kernel's lines",
         flush=True,
     )
-    return abs(share - truth)
+    error = abs(share - truth)
+    return error, error <= max(TARGET, 2 * sigma)
 
 
 def run_cases(arguments: argparse.Namespace) -> None:
@@ -328,17 +330,19 @@ def run_cases(arguments: argparse.Namespace) -> None:
     tables = LineTables()
     if arguments.tables == "linetable":
         tables.start()
-    errors, on_lines = [], Counter[str]()
+    errors, missed, on_lines = [], 0, Counter[str]()
     for kernel, data, share in chosen(arguments.cases):
         work = plan(kernel, data, share, arguments.seconds)
         truth, found = measure(work, options, arguments.tables)
-        errors.append(report(work.name, truth, found))
+        error, is_small = report(work.name, truth, found)
+        errors.append(error)
+        missed += not is_small
         on_lines += found
     tables.stop()
     mean = sum(errors) / len(errors)
     print(
-        f"  error: mean {mean:.4f}, largest {max(errors):.4f}; target {TARGET}: "
-        f"{'met' if max(errors) <= TARGET else 'MISSED'}; samples on the kernels' "
+        f"  error: mean {mean:.4f}, largest {max(errors):.4f}; target {TARGET} or two "
+        f"sigma: {f'MISSED by {missed}' if missed else 'met'}; samples on the kernels' "
         f"lines {1 - on_lines[''] / on_lines.total():.1%}"
     )
 
@@ -357,8 +361,9 @@ PROFILA_LINE = re.compile(r"^\s*([0-9.]+)%\s*\|(.*)$")
 def run_profila(python: str, arguments: argparse.Namespace) -> None:
     """Run each case under profila and print what it says of A."""
     print("profila (a build with debug information, its own truth):")
-    for kernel, _, share in chosen(arguments.cases):
-        job = json.dumps([kernel.__name__, share, arguments.seconds])
+    for kernel, data, share in chosen(arguments.cases):
+        work = plan(kernel, data, share, arguments.seconds)
+        job = json.dumps([work.name, work.a, work.b])
         command = [python, "-m", "profila", "annotate", "--", SELF, "--child", job]
         begin = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -382,9 +387,10 @@ def run_profila(python: str, arguments: argparse.Namespace) -> None:
 
 def run_child(job: str) -> None:
     """Run one case by itself and print the truth."""
-    name, share, seconds = json.loads(job)
+    name, a, b = json.loads(job)
     kernel, data, _ = next(case for case in CASES if case[0].__name__ == name)
-    print(f"TRUTH {run_sides(plan(kernel, data, share, seconds)):.4f}", flush=True)
+    kernel(data, 1, 1)
+    print(f"TRUTH {run_sides(Plan(kernel, data, a, b)):.4f}", flush=True)
 
 
 def main() -> None:
