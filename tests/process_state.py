@@ -4,8 +4,8 @@
 them by identity for objects and by value for plain data. The objects themselves are
 kept, not their ids, so that an id cannot be reused between two readings.
 
-What cannot be read from Python is not here: callbacks of ``os.register_at_fork`` and
-handlers that native code installed with ``sigaction``.
+What cannot be read is not here: callbacks of ``os.register_at_fork``, and handlers that
+native code installed with ``sigaction``, except that of SIGPROF.
 """
 
 from __future__ import annotations
@@ -121,6 +121,16 @@ def _gc_callbacks() -> list[int]:
     ]
 
 
+def _native_handler(number: int) -> int:
+    """Return the address of a signal's handler; 0 by default and where not known."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    # struct sigaction of glibc: the handler comes first, and all is below 256 bytes.
+    action = (ctypes.c_uint64 * 32)()
+    ctypes.CDLL(None).sigaction(int(number), None, action)
+    return action[0]
+
+
 def _read_interpreter() -> dict[str, Any]:
     state: dict[str, Any] = {
         f"signal {number!r}": signal.getsignal(number)
@@ -129,6 +139,8 @@ def _read_interpreter() -> dict[str, Any]:
     for timer in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"):
         running, interval = signal.getitimer(getattr(signal, timer))
         state[timer] = (running > 0, interval)
+    state["SIGPROF in C"] = _native_handler(signal.SIGPROF)
+    state["os.execv"], state["os.execve"] = os.execv, os.execve
     state["sys.getprofile()"] = sys.getprofile()
     state["sys.gettrace()"] = sys.gettrace()
     state["threading.getprofile()"] = threading.getprofile()

@@ -115,3 +115,16 @@ def first_loop(x):
 def second_loop(x):
     """Be another loop."""
     return x + 2
+
+
+@pytest.mark.linux
+def test_sampler_at_work_is_a_difference():
+    """Its handler is not one that Python knows of."""
+    from numbaprof.sampler import Sampler
+
+    sampler = Sampler()
+    try:
+        found = changes_made_by(sampler.start)
+    finally:
+        sampler.stop()
+    assert found.startswith("SIGPROF in C: was 0, is ")
