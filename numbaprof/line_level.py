@@ -30,6 +30,7 @@ from numbaprof.model import (
     SamplingInfo,
 )
 from numbaprof.native import numba_api
+from numbaprof.native.call_lines import place_call
 from numbaprof.native.linetable import LineTables
 from numbaprof.native.unwind import AddressSpace
 from numbaprof.sampler import Sampler, SamplerOptions
@@ -172,7 +173,8 @@ class LineLevel:
         code = _Code(space.objects, tables)
         resolver = LineResolver(owners, numba_api.is_own_file)
         stacks = _added(
-            resolver.stack(stack, code.frames(stack.jit)) for stack in resolved
+            resolver.stack(stack, code.frames(stack.jit, stack.callee))
+            for stack in resolved
         )
         facts = _describe_sources(resolver, stacks, dispatch)
         self.problems += space.problems
@@ -236,24 +238,41 @@ class _Code:
     def __init__(self, objects: Objects, twins: Mapping[int, JitObject]) -> None:
         self._objects = objects
         self._twins = twins
-        self._frames: dict[int, PhysicalFrame] = {}
+        self._frames: dict[tuple[int, str], PhysicalFrame] = {}
         self._definers: dict[str, tuple[str, ...]] | None = None
 
-    def frames(self, jit: Iterable[tuple[JitObject, int]]) -> list[PhysicalFrame]:
-        """Return the frames of one stack, innermost first."""
-        return [self._frame(found, pc) for found, pc in jit]
+    def frames(
+        self, jit: Iterable[tuple[JitObject, int]], callee: str
+    ) -> list[PhysicalFrame]:
+        """Return the frames of one stack, innermost first.
 
-    def _frame(self, found: JitObject, pc: int) -> PhysicalFrame:
-        if pc not in self._frames:
-            symbol = found.symbol_at(pc)
+        Parameters
+        ----------
+        jit : iterable of (JitObject, int)
+            Where it is in compiled code, innermost first.
+        callee : str
+            What the innermost one was calling, ``sin (libm)``; "" if nothing.
+        """
+        found = []
+        for code, pc in jit:
+            found.append(self._frame(code, pc, callee.partition(" ")[0]))
+            callee = ""
+        return found
+
+    def _frame(self, code: JitObject, pc: int, callee: str) -> PhysicalFrame:
+        if (pc, callee) not in self._frames:
+            symbol = code.symbol_at(pc)
             name = symbol.name if symbol is not None else ""
-            table, at = found, pc
-            if not found.has_lines and found.start in self._twins:
-                table = self._twins[found.start]
-                at = pc - found.start + table.start
-            frames = table.rows().lookup(at)
-            self._frames[pc] = PhysicalFrame(name, frames, self._defined_with(name))
-        return self._frames[pc]
+            table, at = code, pc
+            if not code.has_lines and code.start in self._twins:
+                table = self._twins[code.start]
+                at = pc - code.start + table.start
+            rows = table.rows()
+            frames = place_call(rows, at, callee) if callee else rows.lookup(at)
+            self._frames[pc, callee] = PhysicalFrame(
+                name, frames, self._defined_with(name)
+            )
+        return self._frames[pc, callee]
 
     def _defined_with(self, name: str) -> tuple[str, ...]:
         """Return the symbols of all objects that a function was linked into.

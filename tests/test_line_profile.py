@@ -18,10 +18,10 @@ def two_lines(a, n):
     """Spend time on two lines, nearly all of it on the second."""
     s = 0.0
     for _ in range(n):
-        for i in range(a.size):
-            s += a[i]  # light
-        for i in range(a.size):
-            s += np.sin(a[i])  # heavy
+        for x in a:
+            s += x  # light
+        for x in a:
+            s += np.sin(x)  # heavy
     return s
 
 

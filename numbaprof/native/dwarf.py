@@ -179,6 +179,11 @@ class LineTable:
                 return row.file, row.line
         return self.rows[index].file, 0
 
+    def function_range(self, pc: int) -> tuple[int, int]:
+        """Return the addresses of the function around ``pc``; (pc, pc) if none is."""
+        function = self._function(pc)
+        return (pc, pc) if function is None else (function.low, function.high)
+
     def segments(self) -> Iterator[Segment]:
         """Yield the whole object in stretches with equal frames, in address order."""
         edges = (edge for function in self._functions for edge in function[:2])

@@ -14,6 +14,7 @@ from typing import Any
 import llvmlite.ir as ir
 from numba.core.debuginfo import AbstractDIBuilder
 
+from numbaprof.native.call_lines import note_calls
 from numbaprof.native.inline_sites import CallSite, site_of, source_file
 
 __all__ = ["PRIVATE_NAMES", "WRAPPER_FILE", "LineBuilder", "Place", "mark_wrappers"]
@@ -75,6 +76,7 @@ class LineBuilder(AbstractDIBuilder):
         self._place = place
         self._own = source_file(place[0] if place and self._is_generated else file)
         self._nodes: dict[Any, Any] = {}
+        self._places: dict[int, Place] = {}
         self._subprograms: list[Any] = []
         self.initialize()
 
@@ -113,7 +115,8 @@ class LineBuilder(AbstractDIBuilder):
             self._module.add_named_metadata("llvm.module.flags", flag)
 
     def finalize(self) -> None:
-        """Do nothing; all is in place from the start."""
+        """Note which lines call what; all else is in place from the start."""
+        note_calls(self._module, self._places)
 
     def mark_variable(self, *arguments: Any, **options: Any) -> None:
         """Do nothing; variables are no lines."""
@@ -169,6 +172,7 @@ class LineBuilder(AbstractDIBuilder):
             self._nodes[key] = self._module.add_debug_info(
                 "DILocation", operands, is_distinct=is_call
             )
+            self._places[id(self._nodes[key])] = place
         return self._nodes[key]
 
     def _inlining(self, site: CallSite) -> tuple[Any, Any]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numbaprof.errors import UnsupportedError
-from numbaprof.native import numba_api
+from numbaprof.native import call_lines, numba_api
 from numbaprof.native.objcode import JitObject
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class TwinStore:
         data = bytes(twin.elf.data)
         header = {
             "files": digests,
+            "calls": call_lines.exported(digests),
             "numba": numba_api.version(),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
@@ -144,7 +145,9 @@ class TwinStore:
             facts = json.loads(header)
             files, version, digest = facts["files"], facts["numba"], facts["sha256"]
             unchanged = all(self._digest(name) == files[name] for name in files)
-        except (ValueError, TypeError, KeyError):
+            if unchanged:
+                call_lines.adopt(facts["calls"])
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
         is_whole = hashlib.sha256(content).hexdigest() == digest
         if not (is_whole and unchanged and version == numba_api.version()):

@@ -155,9 +155,11 @@ class CaseRunner:
         traced : bool, optional
             False for programs whose processes would write one trace over the other's.
         **options
-            ``environment``, ``input``: as of :class:`running.Runner`.
+            ``environment``, ``input``: as of :class:`running.Runner`; ``measures``:
+            options of ``numbaprof run``.
         """
         given = options.pop("environment", {})
+        measures = options.pop("measures", ())
 
         def settings(name: str) -> dict[str, Any]:
             environment = {"NUMBA_CACHE_DIR": str(self.folder / f"{name}-cache")}
@@ -166,6 +168,7 @@ class CaseRunner:
             return {**options, "environment": {**environment, **given}}
 
         save = ("-m", "numbaprof", "run", "-q", "-o", str(self.runner.output))
+        save += tuple(measures)
         with ThreadPoolExecutor(2) as pool:
             running = pool.submit(
                 self.runner.python, *python, *command, **settings("plain")

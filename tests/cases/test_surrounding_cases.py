@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from harness import PROGRAMS
 
+from numbaprof.line_table import account_samples, build_line_tables
+
 if TYPE_CHECKING:
     from harness import CaseRunner
 
@@ -43,9 +45,21 @@ def test_case_30_a_long_kernel_is_one_call_with_nearly_all_time(
     assert overload.inclusive_ns + events_ns > 0.8 * case.result.wall_ns
 
 
-@pytest.mark.skip(reason="needs line sampling, which is not built yet")
 def test_case_30_samples_fall_on_the_line_of_the_sine(cases: CaseRunner) -> None:
     """Nearly all samples are on the ``np.sin`` line, those in libm included."""
+    (program,) = PROGRAMS.glob("case30_*.py")
+    source = program.read_text().replace("300_000_000", "60_000_000")
+    script = cases.runner.write(source, program.name).name
+    case = cases.run(script, measures=("--lines",))
+    (table,) = build_line_tables(case.result)
+    (hot,) = (row for row in table.rows if "# hot line" in row.source)
+    (cheap,) = (row for row in table.rows if "# cheap line" in row.source)
+    assert hot.samples > 50
+    assert hot.share > 0.9
+    assert cheap.share < 0.05
+    # What was in libm is the line's, and named.
+    assert any(name.startswith("sin") and n for name, n in hot.callees)
+    assert table.samples >= 0.97 * account_samples(case.result).compiled
 
 
 def test_case_41_disabled_jit_is_the_first_thing_said(cases: CaseRunner) -> None:
