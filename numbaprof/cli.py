@@ -191,6 +191,9 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> s
         add("--interval", type=_milliseconds, metavar="MS",
             help="with --lines: milliseconds of CPU time between two samples "
             "(default: 4)"),
+        add("--perf-map", action="store_true",
+            help="at the end, append the names of compiled functions to "
+            "/tmp/perf-PID.map, where perf report looks for them"),
         add("--no-children", action="store_true", help="leave out child processes"),
         *_add_report_options(parser),
     ]  # fmt: skip
@@ -343,6 +346,7 @@ def _measures(given: argparse.Namespace) -> Measures:
         fingerprints=given.output is not None,
         lines=given.lines,
         interval=given.interval,
+        perf_map=given.perf_map,
     )
 
 

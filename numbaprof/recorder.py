@@ -83,6 +83,8 @@ class Measures:
     """Sample source lines of compiled code."""
     interval: float | None = None
     """Seconds of CPU time between two samples; None for the default."""
+    perf_map: bool = False
+    """Whether to write down the names of compiled code for perf."""
 
     def session_options(self) -> dict[str, Any]:
         """Return them as fields of :class:`numbaprof.session.SessionOptions`."""
@@ -91,6 +93,7 @@ class Measures:
             "fingerprints": self.fingerprints,
             "lines": self.lines,
             "interval": self.interval,
+            "perf_map": self.perf_map,
         }
         if self.signatures:
             options["python"] = True

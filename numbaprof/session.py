@@ -100,6 +100,8 @@ class SessionOptions:
     twin_budget: float = 30.0
     """With ``lines``, seconds that may be spent, once measuring has ended, on finding
     lines of code that was compiled before or loaded from a cache."""
+    perf_map: bool = False
+    """At the end, append the names of compiled functions to ``/tmp/perf-PID.map``."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -119,7 +121,7 @@ class SessionOptions:
                 )
         if not isinstance(label, str) or not label:
             raise OptionError(f"label={label!r} must be a non-empty string")
-        for name in ("python", "calls", "prime", "fingerprints", "lines"):
+        for name in FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise OptionError(f"{name}={value!r} must be True or False")
@@ -159,6 +161,8 @@ class SessionOptions:
             )
 
 
+FLAGS = ("python", "calls", "prime", "fingerprints", "lines", "perf_map")
+"""Options that are True or False."""
 CALLS_REASON = "calls were not to be counted"
 NO_FINGERPRINTS = "not asked for; see the option `fingerprints`"
 
@@ -546,12 +550,28 @@ class Session:
             self._first = clock.read_pair(shared.engine.now)
         self._start_ns = time.perf_counter_ns()
 
+    def _write_perf_map(self, records: list[Record]) -> None:
+        """Tell perf the names of all compiled functions."""
+        from numbaprof.native import objcode, perf_map
+
+        names = {
+            record.symbol: f"{record.function.qualname}{record.signature}"
+            for record in records
+            if record.symbol
+        }
+        try:
+            perf_map.append(objcode.load_objects(), names)
+        except UnsupportedError as error:
+            _warn_no_perf_map(str(error))
+
     # -- assembling -------------------------------------------------------------------
 
     def _assemble(self, wall_ns: int, clock: ClockInfo, exit: str) -> ProfileResult:
         from numbaprof.dispatch_hook import boxing_split
 
         _, dispatch, compiles = self._parts()
+        if self.options.perf_map:
+            self._write_perf_map(dispatch.records)
         ns_per_tick = 1e9 / clock.ticks_per_second
         frozen = dispatch.overloads(ns_per_tick)
         events = compiles.events()
@@ -735,6 +755,13 @@ def _warn_no_compile_events(reason: str) -> None:
         NumbaprofWarning(
             "no-compile-events", f"compilations cannot be recorded here: {reason}"
         ),
+        stacklevel=_stacklevel(),
+    )
+
+
+def _warn_no_perf_map(reason: str) -> None:
+    warnings.warn(
+        NumbaprofWarning("no-perf-map", f"perf will not know Numba's names: {reason}"),
         stacklevel=_stacklevel(),
     )
 

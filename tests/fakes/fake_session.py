@@ -15,6 +15,7 @@ class SessionOptions:
     label: str = "main"
     detail: tuple[str, ...] = ()
     fingerprints: bool = False
+    perf_map: bool = False
 
 
 class Session:
