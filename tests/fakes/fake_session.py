@@ -16,6 +16,8 @@ class SessionOptions:
     detail: tuple[str, ...] = ()
     fingerprints: bool = False
     perf_map: bool = False
+    lines: bool = False
+    interval: float | None = None
 
 
 class Session:
