@@ -130,6 +130,8 @@ class DispatchHook:
         self.unrestored: list[str] = []
         self._running = False
         self._infos: tuple[DispatcherInfo, ...] | None = None
+        self._slot_keys: dict[int, tuple[tuple[FunctionId, str], Slot | UfuncSlot]] = {}
+        self._counted_records = 0
 
     # -- start and stop ---------------------------------------------------------------
 
@@ -583,22 +585,58 @@ class DispatchHook:
             session to fill in.
         """
         self.find_compiled_callers()
+        indices: dict[FunctionId, int] = {}
+        found = []
+        for (function, signature), records in self._by_overload().items():
+            index = indices[function] = indices.get(function, -1) + 1
+            stats = self._freeze(records, signature, index, ns_per_tick)
+            found.append((stats, records))
+        found += self._without_code(indices)
+        return found
+
+    def _by_overload(self) -> dict[tuple[FunctionId, str], list[Record]]:
+        """Return the records of each overload, under a signature that is unique."""
         groups: dict[tuple[FunctionId, str, tuple[ArgType, ...]], list[Record]] = {}
         for record in self.records:
             key = (record.function, record.signature, _unnamed(record.args))
             groups.setdefault(key, []).append(record)
         texts: dict[tuple[FunctionId, str], int] = {}
-        indices: dict[FunctionId, int] = {}
-        found = []
+        found = {}
         for (function, signature, _), records in groups.items():
             number = texts[function, signature] = (
                 texts.get((function, signature), 0) + 1
             )
-            index = indices[function] = indices.get(function, -1) + 1
             unique = signature if number == 1 else f"{signature} #{number}"
-            stats = self._freeze(records, unique, index, ns_per_tick)
-            found.append((stats, records))
-        found += self._without_code(indices)
+            found[function, unique] = records
+        return found
+
+    def counters(self) -> dict[tuple[FunctionId, str], tuple[int, int]]:
+        """Return calls and exclusive ticks so far, of what was called.
+
+        Made to be read between rounds of calls, while the session runs: the time it
+        takes follows the size of the tree, not the number of overloads alive.
+        """
+        if self._engine is None:
+            return {}
+        if len(self.records) != self._counted_records:
+            self._slot_keys = {
+                record.slot.address: (key, record.slot)
+                for key, records in self._by_overload().items()
+                for record in records
+                if record.slot is not None
+            }
+            self._counted_records = len(self.records)
+        found: dict[tuple[FunctionId, str], tuple[int, int]] = {}
+        totals = self._engine.totals()
+        for address, (key, slot) in self._slot_keys.items():
+            calls, ticks = totals.get(address, (0, 0))
+            if isinstance(slot, UfuncSlot):
+                edges = self._engine.edges(slot)
+                calls += sum(edge[1] for edge in edges)
+                ticks += sum(edge[2] - edge[3] for edge in edges)
+            if calls:
+                before = found.get(key, (0, 0))
+                found[key] = (before[0] + calls, before[1] + ticks)
         return found
 
     def _freeze(

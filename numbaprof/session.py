@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from numbaprof import environment
 from numbaprof.errors import (
@@ -61,7 +61,12 @@ if TYPE_CHECKING:
     from numbaprof.python_level import PythonLevel
     from numbaprof.tree import Folded, UfuncEdge
 
-__all__ = ["Session", "SessionOptions", "active_session", "profile"]
+__all__ = [
+    "Session",
+    "SessionOptions",
+    "active_session",
+    "profile",
+]
 
 
 INTERVAL_MIN_S = 5e-5
@@ -102,6 +107,9 @@ class SessionOptions:
     lines of code that was compiled before or loaded from a cache."""
     perf_map: bool = False
     """At the end, append the names of compiled functions to ``/tmp/perf-PID.map``."""
+    compile_clock: Literal["wall", "cpu"] = "wall"
+    """Clock of the compile events: time of day, or CPU time of the process, which
+    depends less on what else the machine does."""
 
     def __post_init__(self) -> None:
         # What arrives is what a user wrote, whatever the annotations say.
@@ -127,6 +135,10 @@ class SessionOptions:
                 raise OptionError(f"{name}={value!r} must be True or False")
         if self.python and not self.calls:
             raise OptionError("python=True sees calls; leave calls=False out")
+        if self.compile_clock not in ("wall", "cpu"):
+            raise OptionError(
+                f"compile_clock={self.compile_clock!r} must be 'wall' or 'cpu'"
+            )
         self._check_signatures()
         self._check_lines()
 
@@ -391,7 +403,9 @@ class Session:
         )
         self._python = self._make_python_level(shared)
         tree = None if shared.engine is None else _EngineFrames(shared.engine)
-        compiles = CompileEvents(registry, tree=tree)
+        cpu = self.options.compile_clock == "cpu"
+        compile_clock = time.process_time_ns if cpu else time.perf_counter_ns
+        compiles = CompileEvents(registry, tree=tree, clock=compile_clock)
         self._shared, self._dispatch, self._compiles = shared, dispatch, compiles
         self._started = environment.now_text()
         self._threads = _thread_names()
@@ -522,6 +536,31 @@ class Session:
         if self._shared is None or self._dispatch is None or self._compiles is None:
             raise SessionStateError(f"this session is {self._state}; start it first")
         return self._shared, self._dispatch, self._compiles
+
+    # -- while it runs ----------------------------------------------------------------
+
+    def counters(self) -> dict[tuple[FunctionId, str], tuple[int, float]]:
+        """Return (calls, exclusive nanoseconds) so far, by function and signature.
+
+        Cheap enough to be read between rounds of calls; overloads that were not called
+        are left out.
+
+        Raises
+        ------
+        SessionStateError
+            The session was not started.
+        """
+        shared, dispatch, _ = self._parts()
+        return {
+            key: (calls, ticks * shared.ns_per_tick)
+            for key, (calls, ticks) in dispatch.counters().items()
+        }
+
+    def compile_events(self) -> tuple[CompileEvent, ...]:
+        """Return the compilations, cache loads and failures so far."""
+        return self._parts()[2].events()
+
+    # -- fork -------------------------------------------------------------------------
 
     def reset_after_fork(self, label: str) -> None:
         """Start counting from nothing in a forked child.

@@ -667,3 +667,59 @@ def test_report_takes_the_options_of_the_command_line():
     assert p.report(sort="calls", width=80) == p.result.report(sort="calls", width=80)
     with pytest.raises(OptionError, match="cannot sort by 'zzz'"):
         p.report(sort="zzz")
+
+
+# -- while it runs ---------------------------------------------------------------------
+
+
+def test_counters_can_be_read_between_rounds():
+    """Calls so far, per overload, without stopping; the end result agrees."""
+    session = Session()
+    session.start()
+    try:
+        seen = []
+        for _ in range(3):
+            for _ in range(5):
+                increment(1)
+            increment(1.0)
+            twice(np.ones(2))
+            counters = session.counters()
+            seen.append({k[1]: v for k, v in counters.items() if k[1] != "(float32)"})
+    finally:
+        result = session.stop()
+    assert [c["(int64)"][0] for c in seen] == [5, 10, 15]
+    last = {
+        (o.function, o.signature): (o.calls, o.exclusive_ns)
+        for o in result.overloads
+        if o.calls
+    }
+    assert {key: calls for key, (calls, _) in counters.items()} == {
+        key: calls for key, (calls, _) in last.items()
+    }
+    for key, (_, ns) in counters.items():
+        assert ns == pytest.approx(last[key][1], rel=0.01, abs=5)
+
+
+def test_compilations_are_counted_while_it_runs():
+    """Who waits for the last compilation can see that none happened."""
+
+    @njit
+    def fresh(value):
+        return value - 1
+
+    session = Session(SessionOptions(compile_clock="cpu"))
+    session.start()
+    try:
+        fresh(1)
+        compiled = session.compile_count
+        fresh(2)
+        assert session.compile_count == compiled >= 1
+        assert session.compile_events()[-1].function.qualname.endswith("fresh")
+    finally:
+        session.stop()
+
+
+def test_compile_clock_must_be_known():
+    """The clocks there are, are named."""
+    with pytest.raises(OptionError, match="'wall' or 'cpu'"):
+        SessionOptions(compile_clock="sundial")

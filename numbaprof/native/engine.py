@@ -35,6 +35,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from numbaprof.errors import UnsupportedError
 from numbaprof.model import HISTOGRAM_BUCKETS
 from numbaprof.native import clock as clocks
@@ -470,6 +472,26 @@ class Engine:
                 ticks + image[base + Node.INCLUSIVE],
             )
         return totals
+
+    def totals(self) -> dict[int, tuple[int, int]]:
+        """Read calls and exclusive ticks so far, by address of the slot.
+
+        For reading while a session runs, between calls: what is open is not in it.
+        Takes some microseconds and 0.1 us per node; :meth:`records` stays untouched.
+        Ufunc loops are not in the tree, see :meth:`edges`.
+        """
+        count = self.state[State.N_NODES]
+        image = (ctypes.c_int64 * (count * Node.SIZE)).from_address(self._nodes)
+        nodes = np.frombuffer(image, np.int64).reshape(count, Node.SIZE)
+        found: dict[int, tuple[int, int]] = {}
+        own = nodes[:, Node.INCLUSIVE] - nodes[:, Node.CHILD]
+        rows = zip(nodes[:, Node.SLOT].tolist(), nodes[:, Node.CALLS].tolist(),
+                   own.tolist(), strict=True)  # fmt: skip
+        for slot, calls, ticks in rows:
+            if calls:
+                before = found.get(slot, (0, 0))
+                found[slot] = (before[0] + calls, before[1] + ticks)
+        return found
 
     def edges(self, slot: UfuncSlot) -> list[tuple[int, int, int, int, int]]:
         """Read a ufunc slot's callers.
