@@ -10,21 +10,34 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numbaprof import compare_files, compare_text
 from numbaprof.comparing import compare
-from numbaprof.comparison import EXIT_OK, EXIT_REGRESSION, GATES, GateOptions
+from numbaprof.comparison import (
+    EXIT_OK,
+    EXIT_REGRESSION,
+    EXIT_UNCOMPARABLE,
+    GATES,
+    GateOptions,
+)
 from numbaprof.errors import OptionError, SaveError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numbaprof.comparison import Comparison, Gate
 
-__all__ = ["add_compare", "add_output_options", "gate_options", "run_compare", "show"]
+__all__ = ["add_ab", "add_compare", "run_ab_command", "run_compare"]
 
 FORMATS = ("term", "md", "json", "junit", "csv")
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """Name of the file that GitHub shows as the summary of a job's step."""
+
+NS_PER_S = 1e9
+UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "m": 6e10, "h": 3.6e12}
+"""In this order: "ms" ends in "s", "m" in nothing else."""
+MAX_DURATION_S = 1e6
 
 COMPARE_DESCRIPTION = """\
 Compare two profiles (`numbaprof run -o`) or two run files (`numbaprof ab -o`), overload
@@ -63,6 +76,154 @@ def add_compare(
         help="smallest change of run time that counts (default: 5%%)",
     )  # fmt: skip
     add_output_options(parser)
+
+
+AB_DESCRIPTION = """\
+Compare two versions of a project by its own benchmark tests, overload by overload.
+BASE and HEAD are directories, git refs (checked out into a temporary worktree) or
+Python executables; HEAD is the current directory when left out. Both run at once, in
+lock-step, in fresh processes per session, so that what the machine does meanwhile hits
+both."""
+
+AB_EPILOG = """\
+exit codes: 0 no regression, 1 regression, 2 could not compare (or interrupted)
+
+Tests are those with the fixture `benchmark` (with or without pytest-benchmark) or
+`numbaprof`. What follows -- goes to pytest.
+
+examples:
+  numbaprof ab origin/main
+  numbaprof ab v1.0 . --sessions 3 -- tests/benchmarks -k fast
+  numbaprof ab ../clone-of-main . --github --write junit=numbaprof.xml
+  numbaprof ab venv-old/bin/python venv-new/bin/python"""
+
+
+def add_ab(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``ab``."""
+    from numbaprof.ab import AbOptions
+
+    default = AbOptions()
+    parser = commands.add_parser(
+        "ab",
+        help="measure two versions of a project against each other",
+        usage="numbaprof ab BASE [HEAD] [options] [-- pytest args ...]",
+        description=AB_DESCRIPTION,
+        epilog=AB_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("base", metavar="BASE", help="directory, git ref or Python executable")
+    add("head", metavar="HEAD", nargs="?", default=".", help="the same (default: .)")
+    add(
+        "--sessions",
+        type=int,
+        metavar="N",
+        default=default.sessions,
+        help="pairs of fresh processes (default: %(default)s)",
+    )
+    add(
+        "--confirm",
+        type=int,
+        metavar="N",
+        default=default.confirm,
+        help="further ones for tests that look slower; 0 judges by the first alone "
+        "(default: %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=int,
+        metavar="N",
+        default=default.rounds,
+        help="alternating rounds per test and session (default: %(default)s)",
+    )
+    add(
+        "--round-time",
+        type=duration_ns,
+        metavar="TIME",
+        default=default.round_ns,
+        help="least length of a round (default: 2ms)",
+    )
+    add(
+        "--min-effect",
+        type=share,
+        metavar="PERCENT",
+        default=default.min_effect,
+        help="smallest change of run time that counts (default: 5%%)",
+    )
+    add(
+        "--budget",
+        type=duration_ns,
+        metavar="TIME",
+        default=round(default.budget_s * NS_PER_S),
+        help="no session is begun that would end later (default: 10m)",
+    )
+    add(
+        "-o",
+        dest="output",
+        metavar="FILE",
+        default=os.fspath(default.output),
+        help="run file, renewed after each session (default: %(default)s)",
+    )
+    add("--resume", action="store_true", help="go on with the run file")
+    add(
+        "--reuse-cache",
+        action="store_true",
+        help="keep Numba's cache from session to session: faster where functions have "
+        "cache=True, but compile times are then not judged",
+    )
+    add("--save-rounds", action="store_true", help="keep every round in the run file")
+    add_output_options(parser)
+
+
+def duration_ns(text: str) -> int:
+    """Read ``2ms``, ``90s``, ``10m`` or ``1h`` as nanoseconds."""
+    for unit, factor in UNITS.items():
+        number = text.removesuffix(unit)
+        if number != text:
+            try:
+                value = float(number)
+            except ValueError:
+                break
+            if 0 < value < MAX_DURATION_S * NS_PER_S / factor:
+                return round(value * factor)
+            break
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no duration; write a number above 0 and one of "
+        f"{', '.join(UNITS)}: 2ms, 90s, 10m"
+    )
+
+
+def run_ab_command(given: argparse.Namespace, pytest_args: Sequence[str]) -> int:
+    """Run ``numbaprof ab``; return the exit code."""
+    from numbaprof.ab import AbOptions, Interrupted, run_ab
+    from numbaprof.comparing import gate_options_of
+
+    options = AbOptions(
+        sessions=given.sessions,
+        confirm=given.confirm,
+        rounds=given.rounds,
+        round_ns=given.round_time,
+        min_effect=given.min_effect,
+        budget_s=given.budget / NS_PER_S,
+        output=Path(given.output),
+        resume=given.resume,
+        reuse_cache=given.reuse_cache,
+        save_rounds=given.save_rounds,
+        pytest_args=tuple(pytest_args),
+    )
+    requested = gate_options(given)
+    try:
+        run = run_ab(given.base, given.head, options,
+                     gates=gate_options_of(requested), stream=sys.stderr)  # fmt: skip
+    except Interrupted as error:
+        print(f"numbaprof: {error}", file=sys.stderr)
+        return EXIT_UNCOMPARABLE
+    comparison = compare(run, **requested)
+    code = show(comparison, given)
+    print(f"numbaprof: the run is in {given.output}; look again with: numbaprof "
+          f"compare {given.output}", file=sys.stderr)  # fmt: skip
+    return code
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -128,9 +289,9 @@ def _gates(text: str) -> tuple[Gate, ...]:
     return tuple(known[name] for name in names)
 
 
-def gate_options(given: argparse.Namespace) -> dict[str, object]:
+def gate_options(given: argparse.Namespace) -> dict[str, Any]:
     """Return what was asked for as options of :func:`numbaprof.compare`."""
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "allow_new": tuple(given.allow_new),
         "strict_target": given.strict_target,
     }

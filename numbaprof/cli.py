@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from numbaprof import store
-from numbaprof.ci_cli import add_compare, run_compare
+from numbaprof.ci_cli import add_ab, add_compare, run_ab_command, run_compare
 from numbaprof.errors import NumbaprofError, OptionError, ProgramError
 from numbaprof.merging import merge
 from numbaprof.progress import show_progress
@@ -50,6 +50,7 @@ examples:
   numbaprof merge worker-*.json -o all.json
   numbaprof html profile.json -o profile.html
   numbaprof compare base.json head.json
+  numbaprof ab origin/main
 
 `numbaprof COMMAND --help` explains a command."""
 
@@ -102,11 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_merge(commands)
     _add_html(commands)
     add_compare(commands)
+    add_ab(commands)
 
     program: list[str] = []
     if arguments[:1] == ["run"]:
         options, program = split_at_program(arguments[1:], takes_value)
         arguments = ["run", *options]
+    elif arguments[:1] == ["ab"] and "--" in arguments:
+        # Not left to argparse, which takes the first -- away wherever it stands.
+        position = arguments.index("--")
+        arguments, program = arguments[:position], list(arguments[position + 1 :])
     elif arguments and os.path.isfile(arguments[0]):
         parser.error(
             f"{arguments[0]!r} is a file, not a command; "
@@ -117,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Not within the `try`: what the program raises is not ours to catch.
         return _run(given, program, commands.choices["run"])
     try:
+        if given.command == "ab":
+            return run_ab_command(given, program)
         actions = {
             "report": _report,
             "lines": _lines,

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-__all__ = ["compare", "compare_sides"]
+__all__ = ["compare", "compare_sides", "gate_options_of"]
+
+MIN_SESSIONS = 3
+"""With fewer, a slow-down cannot even be suspected."""
 
 Measured = Union[str, "PathLike[str]", ProfileResult, RunFile]
 
@@ -80,10 +83,11 @@ def compare(base: Measured, head: Measured | None = None, **options: Any) -> Com
         An option does not exist or has a value it cannot have.
     """
     return compare_sides(_opened(base), None if head is None else _opened(head),
-                         _options(options))  # fmt: skip
+                         gate_options_of(dict(options)))  # fmt: skip
 
 
-def _options(given: dict[str, Any]) -> GateOptions:
+def gate_options_of(given: dict[str, Any]) -> GateOptions:
+    """Return checked options; see :func:`compare` for their names."""
     known = [field.name for field in fields(GateOptions)]
     unknown = sorted(set(given) - set(known))
     if unknown:
@@ -196,6 +200,13 @@ def _compare_ab(run: RunFile, options: GateOptions) -> Comparison:
         for which, side in (("base", run.base), ("head", run.head))
         if side.failed_tests
     ]
+    problems += run.blockers
+    few = min(MIN_SESSIONS, run.settings.sessions)
+    if run.sessions < few:
+        problems.append(
+            f"only {run.sessions} of {run.settings.sessions} sessions were made "
+            f"({run.stopped or 'it was interrupted'}); go on with --resume"
+        )
     notes = [*run.problems]
     if run.stopped:
         notes.append(f"fewer sessions than asked for: {run.stopped}")

@@ -182,6 +182,8 @@ class RunFile:
     compiled_in_rounds: tuple[str, ...] = ()
     """Tests in whose rounds something was compiled; those rounds were dropped."""
     problems: tuple[str, ...] = ()
+    blockers: tuple[str, ...] = ()
+    """Why the sides were not what was meant to be compared."""
     stopped: str = ""
     """Why fewer sessions than asked for were made: "" when none are missing."""
 
