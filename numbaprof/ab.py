@@ -26,6 +26,7 @@ from numbaprof.comparison import GateOptions
 from numbaprof.errors import ComparisonError, OptionError
 from numbaprof.progress import ERASE_LINE
 from numbaprof.runfile import RunFile, RunSettings, RunSide, load_run, save_run
+from numbaprof.wording import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -236,8 +237,8 @@ class _Keeper:
         data, self._data = self._data, SessionData()
         self._book.add(data, confirming=confirming)
         self._longest_s = max(self._longest_s, data.seconds)
-        count = len(data.tests)
-        self._progress.done(label, f"{count} tests, {data.seconds:.1f} s")
+        count = plural(len(data.tests), "test")
+        self._progress.done(label, f"{count}, {data.seconds:.1f} s")
         if data.cut_off:
             self.stop(data.cut_off)
             return False

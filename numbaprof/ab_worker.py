@@ -58,6 +58,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     for name, value in (("numprocesses", None), ("dist", "no"), ("tx", [])):
         if hasattr(config.option, name):
             setattr(config.option, name, value)
+    if hasattr(config.option, "benchmark_storage"):
+        # pytest-benchmark makes its folder even if it never saves.
+        place = Path(os.environ["NUMBA_CACHE_DIR"]).with_name("benchmarks")
+        config.option.benchmark_storage = place.as_uri()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -177,10 +181,13 @@ class _Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Begin to measure before the tests are imported, and the project with them."""
-        from numbaprof.session import Session, SessionOptions, prime_compiler
+        from numbaprof.session import Session, SessionOptions
 
-        prime_compiler()
-        options: dict[str, Any] = {"label": os.environ[SIDE], "compile_clock": "cpu"}
+        options: dict[str, Any] = {
+            "label": os.environ[SIDE],
+            "compile_clock": "cpu",
+            "prime": True,
+        }
         if "fingerprints" in SessionOptions.__dataclass_fields__:
             options["fingerprints"] = True
         self._session = Session(SessionOptions(**options))
@@ -325,7 +332,7 @@ class _Worker:
 
     def _note_births(self, node: str) -> None:
         """Remember up to which event things were compiled in a test, "" for imports."""
-        self._born.append((self._required().compilations, node))
+        self._born.append((self._required().compile_count, node))
 
     def _births(self, result: Any) -> list[list[Any]]:
         """Return [function, signature, test] of what came into being, in order."""
@@ -356,9 +363,9 @@ class _Rounds:
     def warm_up(self) -> int:
         """Call until a call compiles nothing; return the number of calls."""
         for number in range(1, MAX_WARMUP_CALLS + 1):
-            before = self._session.compilations
+            before = self._session.compile_count
             self.run(1)
-            if self._session.compilations == before:
+            if self._session.compile_count == before:
                 return number
         return MAX_WARMUP_CALLS
 
@@ -373,12 +380,12 @@ class _Rounds:
 
     def run(self, calls: int) -> _Rounds:
         """Make one round of ``calls`` calls; return self."""
-        compilations = self._session.compilations
+        compilations = self._session.compile_count
         if self._prepare is None:
             self._run_plain(calls)
         else:
             self._run_prepared(calls)
-        self.compiled = self._session.compilations != compilations
+        self.compiled = self._session.compile_count != compilations
         return self
 
     def _run_plain(self, calls: int) -> None:

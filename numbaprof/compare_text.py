@@ -66,13 +66,13 @@ def _mark(row: Row) -> str:
         return "🔴"
     if row.status == "new":
         return "🆕"
-    return MARKS.get(row.time, "⚪")
+    return MARKS.get(row.time, "⚪") if row.function else "⚪"
 
 
 def _word(row: Row) -> str:
     if row.failed:
         return "FAIL"
-    return WORDS.get(row.time, "")
+    return WORDS.get(row.time, "") if row.function else ""
 
 
 def _time(value: float | None) -> str:
@@ -106,7 +106,7 @@ def _simd(row: Row) -> str:
 
 def _why(row: Row) -> str:
     parts = [row.why, *row.notes]
-    if not row.failed and row.time in ("suspect", "advisory"):
+    if row.function and not row.failed and row.time in ("suspect", "advisory"):
         parts.insert(0, f"{row.time}: {row.time_reason}")
     return "; ".join(filter(None, parts))
 
@@ -177,8 +177,10 @@ def render(comparison: Comparison, *, width: int = 0, color: bool = False) -> st
         fold = header in ("test", "overload", "why")
         table.add_column(Text(header), justify=justify, no_wrap=not fold,
                          overflow="fold")  # fmt: skip
+    short = _short_tests(comparison.entries)
     for row in (*loud, *quiet[:QUIET_ROWS]):
         cells = [_word(row), *_cells(row)]
+        cells[1] = short.get(row.test, row.test)
         row_style = "red" if row.failed else ""
         table.add_row(*(Text(cell, style=row_style) for cell in cells))
     if comparison.entries:
@@ -192,12 +194,25 @@ def render(comparison: Comparison, *, width: int = 0, color: bool = False) -> st
     return out.getvalue()
 
 
+def _short_tests(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the names of tests without their files, where that is enough."""
+    shortened: dict[str, set[str]] = {}
+    for row in rows:
+        shortened.setdefault(row.test.partition("::")[2], set()).add(row.test)
+    return {
+        next(iter(tests)): name
+        for name, tests in shortened.items()
+        if name and len(tests) == 1
+    }
+
+
 def _split(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """Split rows into those with something to say and the rest."""
     loud: list[Row] = []
     quiet: list[Row] = []
     for row in rows:
-        said = row.failed or row.time in MARKS or row.status != "common"
+        slower = bool(row.function) and row.time in MARKS
+        said = row.failed or slower or row.status != "common"
         (loud if said else quiet).append(row)
     return loud, quiet
 
