@@ -111,6 +111,7 @@ ROOMS = {
         "pytest_run",
         "recorder",
         "runner",
+        "ab_book",
     },
 }
 MAY_IMPORT = {
