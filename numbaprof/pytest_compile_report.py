@@ -247,5 +247,5 @@ def _repeated_by_workers(result: ProfileResult) -> str:
     return (
         f"{plural(again, 'compilation')}, {format_duration(again_ns)}, repeated what "
         "another worker had compiled; try: cache=True, fewer workers, or "
-        "--dist loadfile [repeated-by-workers]"
+        "--dist loadfile"
     )

@@ -121,6 +121,8 @@ def _begin(config: pytest.Config) -> Recording:
         from numbaprof import pytest_run
 
         recording = config.stash[_RECORDING] = pytest_run.begin()
+        # However the run ends, even before it has begun.
+        config.add_cleanup(recording.close)
     return recording
 
 

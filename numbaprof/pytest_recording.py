@@ -106,10 +106,19 @@ class Recording:
             self.problems.append(f"measuring could not go on: {error}")
 
     def finish(self) -> ProfileResult | None:
-        """Stop for good; return the profile, None when nothing was measured."""
+        """Stop for good; return the profile, None when nothing was measured.
+
+        To be called once: the profile is not kept.
+        """
         self._end()
         self._background = False
-        return join(self._parts) if self._parts else None
+        parts, self._parts = self._parts, []
+        return join(parts) if parts else None
+
+    def close(self) -> None:
+        """Stop, if nobody has; what was measured is dropped."""
+        self._background = False
+        self._end()
 
     # -- stretches --------------------------------------------------------------------
 

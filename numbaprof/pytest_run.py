@@ -74,6 +74,9 @@ class RunPlugin:
         self._parts: list[ProfileResult] = []
         self._notes: list[str] = []
         self._missing: list[str] = []
+        self._total: ProfileResult | None = None
+        self._saved = ""
+        """What became of the profile that was to be saved."""
 
     # -- what runs --------------------------------------------------------------------
 
@@ -119,15 +122,21 @@ class RunPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Stop measuring; in a worker, hand everything over."""
+        """Stop measuring; hand everything over (a worker), or add it up and save it."""
         result = self._recording.finish()
         self._note_what_happened()
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
             profile = b"" if result is None else store.to_bytes(result)
             output[OUTPUT] = {"profile": profile, "notes": self._notes}
-        elif result is not None:
-            self._parts.insert(0, result)
+            return
+        parts = [*filter(None, [result]), *self._parts]
+        if parts:
+            total = merge(parts)
+            missing = (*total.losses.missing_processes, *self._missing)
+            losses = replace(total.losses, missing_processes=missing)
+            self._total = replace(total, losses=losses)
+            self._save(self._total)
 
     def _note_what_happened(self) -> None:
         self._notes += self._recording.problems
@@ -166,27 +175,21 @@ class RunPlugin:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> None:
-        """Report, and save if that was asked for."""
+        """Report."""
         write = terminalreporter.write_line
         terminalreporter.section("numbaprof: what the tests compiled")
-        if not self._parts:
+        if self._total is None:
             write("no test imported numba")
         else:
-            total = merge(self._parts)
-            losses = replace(
-                total.losses,
-                missing_processes=(*total.losses.missing_processes, *self._missing),
-            )
-            total = replace(total, losses=losses)
-            for line in render(
-                total, top=max(1, self._config.getoption("numbaprof_top"))
-            ):
+            top = max(1, self._config.getoption("numbaprof_top"))
+            for line in render(self._total, top=top):
                 write(line)
-            self._save(total, write)
         for note in dict.fromkeys([*self._missing, *self._notes]):
             write(f"note: {note}")
+        if self._saved:
+            write(self._saved)
 
-    def _save(self, total: ProfileResult, write: Any) -> None:
+    def _save(self, total: ProfileResult) -> None:
         file = self._config.getoption("numbaprof_save")
         if file is None:
             return
@@ -195,12 +198,12 @@ class RunPlugin:
                 total, os.path.join(self._config.invocation_params.dir, file)
             )
         except SaveError as error:
-            write(f"note: {error}")
+            self._saved = str(error)
             return
         if saved.problem:
-            write(f"note: {saved.problem}; it was saved in {saved.path} instead")
+            self._saved = f"{saved.problem}; it was saved in {saved.path} instead"
         else:
-            write(f"profile saved; see it with: numbaprof report {saved.path}")
+            self._saved = f"profile saved; see it with: numbaprof report {saved.path}"
 
 
 def _fail_on_compile(events: list[CompileEvent]) -> None:
