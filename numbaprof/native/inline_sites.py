@@ -11,6 +11,7 @@ line and column, so it never notices.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ class _Marker:
     """Marks what one kind of inlining brings in.
 
     Both functions take (self or caller, caller or globals, block, index, callee, ...)
-    and both hold the compiler lock, so a plain stack pairs ends with beginnings.
+    and may be nested, so each thread has a stack that pairs ends with beginnings.
     """
 
     def __init__(
@@ -120,7 +121,12 @@ class _Marker:
     ) -> None:
         self._names = names
         self._wanted = wanted
-        self._open: list[CallSite | None] = []
+        self._thread = threading.local()
+
+    @property
+    def _open(self) -> list[CallSite | None]:
+        stack: list[CallSite | None] = self._thread.__dict__.setdefault("open", [])
+        return stack
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """Remember where the call is; it is gone afterwards."""
@@ -133,7 +139,8 @@ class _Marker:
 
     def after(self, outcome: Any, blocks_at: int, failed: bool) -> None:
         """Mark the statements of the blocks that were put in."""
-        site = self._open.pop()
+        # Empty where the hook was placed during the call; a stencil takes no lock.
+        site = self._open.pop() if self._open else None
         if site is not None and not failed:
             _mark(outcome[blocks_at], site)
 

@@ -143,6 +143,9 @@ class LineBuilder(AbstractDIBuilder):
     def place_of(self, location: Any) -> tuple[Place, CallSite | None]:
         """Return where a statement comes from, and where that was inlined."""
         site = site_of(location)
+        if not location.line:
+            # Numba's "unknown location"
+            return (self._own, UNKNOWN_LINE), site
         file = source_file(location.filename)
         # What the user wrote in a parfor keeps its own file and line.
         is_lost = self._is_expression or file == GENERATED_FILE

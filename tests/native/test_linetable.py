@@ -9,15 +9,18 @@ import re
 import threading
 import warnings
 
+import llvmlite.ir
 import numpy as np
 import pytest
 from numba import cfunc, jit, njit, objmode, prange, stencil, types, vectorize
 from numba.core import debuginfo, inline_closurecall
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.cpu import CPUContext
+from numba.core.ir import Loc
 from numba.core.lowering import BaseLower
 from numba.experimental import jitclass
 
+import numbaprof
 from numbaprof.errors import AttachError, SessionStateError
 from numbaprof.native import compiling, inline_sites, line_builder, linetable, numba_api
 from numbaprof.native.inline_sites import CallSite
@@ -433,6 +436,27 @@ def test_place_that_somebody_replaced_is_left_and_reported(monkeypatch):
         BaseLower._compute_def_location = ours.__closure__[0].cell_contents
 
 
+@pytest.mark.parametrize("session_first", [True, False])
+def test_lines_and_a_session_may_overlap(session_first):
+    """Both hook the compiler; either may stop first, and all is restored."""
+    tables, profile = LineTables(), numbaprof.profile()
+    parts = [profile, tables] if session_first else [tables, profile]
+    for part in parts:
+        part.start()
+    assert compiles_with_lines()
+    if session_first:
+        profile.stop()
+        assert compiles_with_lines()
+        assert tables.stop() == ()
+    else:
+        assert tables.stop() == ()
+        assert not compiles_with_lines()
+        profile.stop()
+    assert profile.result.losses.unrestored == ()
+    assert profile.result.losses.hook_errors == ()
+    assert len(profile.result.compile_events) >= 1
+
+
 def test_debug_build_of_the_user_is_numbas_own():
     """``debug=True`` gives full debug information, warnings included, as ever."""
     with LineTables(), warnings.catch_warnings():
@@ -562,3 +586,18 @@ def test_own_files_are_numbas_but_for_its_tests():
     """A file is known by its folder."""
     assert numba_api.is_own_file(debuginfo.__file__)
     assert not numba_api.is_own_file(HERE)
+
+
+def test_place_that_numba_does_not_know_is_line_zero():
+    """It is no file and not the line before."""
+    module = llvmlite.ir.Module()
+    builder = line_builder.LineBuilder(module, HERE)
+    assert builder.place_of(Loc("unknown location", 0)) == ((HERE, 0), None)
+
+
+def test_module_says_once_that_it_has_lines():
+    """Two builders of one module are one set of flags, or LLVM ends the process."""
+    module = llvmlite.ir.Module()
+    line_builder.LineBuilder(module, HERE)
+    line_builder.LineBuilder(module, HERE)
+    assert len(module.namedmetadata["llvm.module.flags"].operands) == 2
