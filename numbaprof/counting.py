@@ -128,13 +128,16 @@ def count_hits(
     if copy:
         given, named = copy_arguments(given, named)
     build = CountingBuild(dispatcher)
-    run = build.compile(given, named)
     value, error = None, None
-    with kept_random_state():
-        try:
-            value = _finished(run())
-        except Exception as raised:  # the user's function raised it: part of the result
-            error = raised
+    try:
+        run = build.compile(given, named)
+        with kept_random_state():
+            try:
+                value = _finished(run())
+            except Exception as raised:  # the user's function's own: part of the result
+                error = raised
+    finally:
+        build.release()
     found = _by_overload(build.counted, registry or FunctionRegistry())
     return HitCounts(found, value, error, build.notes())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -48,3 +49,18 @@ def test_nile_variances_are_the_published_ones(answers):
     assert found is not None
     assert float(found[1]) == pytest.approx(15099, abs=1)
     assert float(found[2]) == pytest.approx(1469.1, abs=0.2)
+
+
+def test_energy_shows_its_lines_and_how_often_each_was_run():
+    """The inner line is run once for each pair of points; the exponential is named."""
+    text = subprocess.run(
+        [sys.executable, EXAMPLES / "energy.py"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "120"},
+    ).stdout
+    assert re.search(r"199,990,000 .* r = distance\(points\[i\], points\[j\]\)", text)
+    (line,) = (line for line in text.splitlines() if "np.exp" in line)
+    assert re.search(r"9\d,\d{3},\d{3} ", line)
+    assert re.search(r"\d % exp \(libm\)", text)

@@ -226,3 +226,21 @@ def test_two_runs_add_up():
     assert account_samples(p.result).taken > first
     assert len(p.result.sampling) == 2
     p.result.check()
+
+
+@numba.njit
+def outer_of_two(n):
+    """Call another function, so that both have a counting build."""
+    return branches(n) + branches(n + 1)
+
+
+def test_counting_leaves_no_function_behind():
+    """The builds that count are in no table: not theirs, not of later sessions."""
+    p = numbaprof.lines(outer_of_two, hits=True)
+    p(3)
+    with numbaprof.profile() as later:
+        outer_of_two(3)
+    for profiled in (p, later):
+        names = set(profiled.stats.reset_index().function)
+        assert {"branches", "outer_of_two"} <= names
+        assert not {name for name in names if "#" in name}

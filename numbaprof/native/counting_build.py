@@ -32,6 +32,7 @@ from numbaprof.native.line_counters import CountedCode, CountingInterpreter
 from numbaprof.native.numba_api import (
     GeneratorObject,
     compiler_lock,
+    forget_dispatcher,
     helper_library,
     is_internal,
     jitclass_role,
@@ -118,6 +119,11 @@ class CountingBuild:
             f"{', '.join(by_address)} calls functions by their address, as they came "
             "in a list, a tuple or a typed argument; what they run is not counted",
         )
+
+    def release(self) -> None:
+        """Take the twins out of Numba's registries, where sessions would see them."""
+        for twin in self._twins.values():
+            forget_dispatcher(twin)
 
     def _compiled(self) -> Iterator[tuple[Any, Any]]:
         for twin in self._twins.values():
