@@ -33,6 +33,7 @@ The options are those of %prun:
     -l LIMIT  list LIMIT overloads and sum the others; or only those whose function,
               module or file has LIMIT in it, if it is no number; may be repeated
     -s KEY    sort by KEY: KEYS
+    -L        sample which source lines of compiled code take the time
     -r        return the profile instead of showing it
     -q        show nothing
     -D FILE   save the profile in FILE, for numbaprof.load
@@ -51,7 +52,7 @@ PRUN_KEYS = {
 }
 """Names of orders that people bring from ``%prun``."""
 
-_FLAGS = re.compile(r"\s*-([rq]+)(?=\s|$)")
+_FLAGS = re.compile(r"\s*-([rqL]+)(?=\s|$)")
 _VALUE = re.compile(r"""\s*-([slDT])\s*("[^"]*"|'[^']*'|[^\s"']\S*)(?=\s|$)""")
 _OPTION = re.compile(r"\s*-{1,2}[A-Za-z]\S*(?=\s|$)")
 
@@ -63,6 +64,7 @@ class MagicOptions:
     statement: str
     returns: bool = False
     quiet: bool = False
+    lines: bool = False
     saved: str = ""
     written: str = ""
     report: ReportOptions = field(default_factory=ReportOptions)
@@ -93,7 +95,7 @@ def parse_line(line: str) -> MagicOptions:
     if match := _OPTION.match(line):
         raise OptionError(
             f"%numbaprof: cannot make sense of {match[0].strip()!r}; the options are "
-            "-r, -q, -s KEY, -l LIMIT, -D FILE and -T FILE"
+            "-L, -r, -q, -s KEY, -l LIMIT, -D FILE and -T FILE"
         )
     numbers = [int(value) for value in values["l"] if value.isdecimal()]
     report: dict[str, Any] = {
@@ -107,6 +109,7 @@ def parse_line(line: str) -> MagicOptions:
         statement=line.strip(),
         returns="r" in flags,
         quiet="q" in flags,
+        lines="L" in flags,
         saved="".join(values["D"][-1:]),
         written="".join(values["T"][-1:]),
         report=ReportOptions(**report),
@@ -139,7 +142,7 @@ def load(shell: Any) -> None:
 
 def _run(shell: Any, source: str, options: MagicOptions) -> ProfileResult | None:
     code = _compile(shell, source)
-    p = profile()
+    p = profile(lines=options.lines)
     started = False
     try:
         with p:

@@ -143,3 +143,19 @@ def test_wrong_line_is_a_usage_error(shell, line):
 
     with pytest.raises(UsageError):
         shell.find_line_magic("numbaprof")(line)
+
+
+def test_lines_of_a_cell_are_sampled_when_asked(shell, published):
+    """The text of the lines comes from the cell."""
+    shell.run_cell(
+        "import numba\n"
+        "@numba.njit\n"
+        "def spin(n):\n"
+        "    s = 0.0\n"
+        "    for i in range(n):\n"
+        "        s += i ** 0.5\n"
+        "    return s\n"
+    )
+    result = shell.run_line_magic("numbaprof", "-rL spin(300_000_000)")
+    rows = result.lines[result.lines.samples > 0]
+    assert "s += i ** 0.5" in {text.strip() for text in rows.source}
