@@ -404,7 +404,21 @@ def _finish(comparison: Comparison) -> Comparison:
     ]
     noise = Noise(len(changes), min(changes), max(changes)) if changes else None
     rows = sorted(comparison.entries, key=_rank)
-    return replace(comparison, entries=tuple(rows), noise=noise)
+    # Of common rows with a fingerprint: why it has no figures about vectors.
+    uncounted = {
+        row.code_reason
+        for row in comparison.entries
+        if row.code in ("same", "changed") and row.code_reason
+    }
+    notes = [
+        f"lost vectorisation is not judged: {reason}" for reason in sorted(uncounted)
+    ]
+    return replace(
+        comparison,
+        entries=tuple(rows),
+        noise=noise,
+        notes=(*comparison.notes, *notes),
+    )
 
 
 def _rank(row: Row) -> tuple[object, ...]:

@@ -57,6 +57,9 @@ class GateOptions:
     """Smallest change of run time that counts; None for that of the run file, 5 %."""
     strict_target: bool = False
     """Refuse to compare what was compiled for different targets."""
+    ignore_code: bool = False
+    """Judge run time even where the machine code is the same: what is found then are
+    false alarms, for measuring how many there are."""
 
 
 @dataclass(frozen=True, slots=True)

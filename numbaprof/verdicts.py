@@ -139,7 +139,8 @@ def _code(pair: tuple[Half | None, Half | None], terms: Terms) -> tuple[Code, st
         reason = base.fingerprint_reason or head.fingerprint_reason
         return "unknown", reason or "no fingerprint was taken"
     same = base.fingerprint.code == head.fingerprint.code
-    return ("same" if same else "changed"), ""
+    reason = base.fingerprint.reason or head.fingerprint.reason
+    return ("same" if same else "changed"), reason
 
 
 def _time(
@@ -150,7 +151,7 @@ def _time(
 ) -> tuple[TimeVerdict, str]:
     if judged is None:
         return "", "" if None in pair else "not called from Python on both sides"
-    if code == "same":
+    if code == "same" and not terms.options.ignore_code:
         return "ok", SAME_CODE_REASON
     if judged.verdict in ("ok", "faster"):
         return judged.verdict, judged.evidence

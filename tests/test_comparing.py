@@ -490,3 +490,18 @@ def test_comparison_can_be_read_as_json(tmp_path):
     """What is written says verdict and exit code without being computed again."""
     document = json.loads(compare(program(kernel()), program(kernel())).to_json())
     assert (document["verdict"], document["exit_code"]) == ("ok", 0)
+
+
+def test_uncounted_vector_instructions_are_told():
+    """Without a disassembler the gate cannot judge, and says so."""
+    blind = fingerprint("a", packed_fp=None, width_bits=None, reason="no disassembler")
+    result = program(kernel(fingerprint=blind))
+    comparison = compare(result, result)
+    assert "lost vectorisation is not judged: no disassembler" in comparison.notes
+    assert only(comparison).code == "same"
+
+
+def test_same_code_can_be_judged_to_count_false_alarms():
+    """For measuring the noise, not for judging a change."""
+    comparison = compare(program(kernel(1000)), program(kernel(5000)), ignore_code=True)
+    assert only(comparison).time == "regression"
