@@ -29,6 +29,7 @@ from numbaprof.model import (
     CompileEvent,
     ContextNode,
     DispatcherInfo,
+    Fingerprint,
     FunctionId,
     Losses,
     Origin,
@@ -183,6 +184,7 @@ def _union(
 def _add_overloads(a: OverloadStats, b: OverloadStats) -> OverloadStats:
     compile_ns = _sum(a.compile_ns, b.compile_ns)
     boxing = _add_boxing(a.boxing, b.boxing)
+    fingerprint, fingerprint_reason = _add_fingerprints(a, b)
     return OverloadStats(
         function=a.function,
         signature=a.signature,
@@ -219,13 +221,28 @@ def _add_overloads(a: OverloadStats, b: OverloadStats) -> OverloadStats:
             _both(a.boxing_reason, b.boxing_reason) if boxing is None else ""
         ),
         threads=_add_threads(a.threads, b.threads),
-        fingerprint=a.fingerprint or b.fingerprint,
-        fingerprint_reason=(
-            ""
-            if a.fingerprint or b.fingerprint
-            else _both(a.fingerprint_reason, b.fingerprint_reason)
-        ),
+        fingerprint=fingerprint,
+        fingerprint_reason=fingerprint_reason,
     )
+
+
+OTHER_CODE = "processes or runs had different code"
+"""Stays once it is there: a third profile does not settle what two disagree on."""
+
+
+def _add_fingerprints(
+    a: OverloadStats, b: OverloadStats
+) -> tuple[Fingerprint | None, str]:
+    """Return the fingerprint of both, or None and the reason."""
+    one, other = a.fingerprint, b.fingerprint
+    differ = one is not None and other is not None and one.code != other.code
+    if differ or OTHER_CODE in (a.fingerprint_reason, b.fingerprint_reason):
+        return None, OTHER_CODE
+    if one is None or (other is not None and one.instructions is None):
+        one = other
+    if one is not None:
+        return one, ""
+    return None, _both(a.fingerprint_reason, b.fingerprint_reason)
 
 
 def _add_rows(a: PythonRow, b: PythonRow) -> PythonRow:

@@ -90,8 +90,8 @@ import importlib, json, sys
 sys.path.insert(0, sys.argv[1])
 wanted = json.loads(sys.argv[3])
 if sys.argv[4] == "lines":
-    import machine_code
-    machine_code.line_tables().__enter__()
+    from numbaprof.native.linetable import LineTables
+    LineTables(cached=True).start()
 module = importlib.import_module(sys.argv[2])
 if sys.argv[4] == "cache":
     # Numba 0.68 itself crashes on mutually recursive functions from its cache.

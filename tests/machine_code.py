@@ -2,64 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 from numba import njit, prange
-from numba.core import cpu
-from numba.core.debuginfo import DIBuilder
-from numba.core.errors import NumbaDebugInfoWarning
 
+from numbaprof.native.linetable import LineTables
 from numbaprof.native.objcode import JitObject, load_objects
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-class LineDIBuilder(DIBuilder):
-    """The least that makes LLVM emit a line table, and nothing but a line table."""
-
-    def initialize(self):
-        """Begin a unit with line tables only."""
-        self.emission_kind = "LineTablesOnly"
-        self.dicompileunit = self._di_compile_unit()
-
-    def mark_variable(self, *args, **kwargs):
-        """Say nothing of variables."""
-
-    def _di_subroutine_type(self, line, function, argmap):
-        types = self.module.add_metadata([])
-        return self.module.add_debug_info("DISubroutineType", {"types": types})
-
-    def finalize(self):
-        """Finish once; object mode never does."""
-        if not getattr(self, "finished", False):
-            self.finished = True
-            super().finalize()
-
-    def mark_subprogram(self, *args, **kwargs):
-        """Finish at once."""
-        super().mark_subprogram(*args, **kwargs)
-        self.finalize()
-
-
-@contextlib.contextmanager
-def line_tables() -> Iterator[None]:
-    """Let everything that is compiled meanwhile have a line table."""
-    cpu.CPUContext.enable_debuginfo = True
-    cpu.CPUContext.DIBuilder = LineDIBuilder
-    try:
-        with warnings.catch_warnings():
-            # Numba parses the whole source for the line of the def; some has none.
-            warnings.simplefilter("ignore", NumbaDebugInfoWarning)
-            yield
-    finally:
-        del cpu.CPUContext.enable_debuginfo
-        del cpu.CPUContext.DIBuilder
 
 
 def square(x):
@@ -115,7 +66,7 @@ def kernels() -> list[tuple[Any, tuple[Any, ...]]]:
 @functools.cache
 def objects_with_lines() -> tuple[JitObject, ...]:
     """Compile all kernels with line tables, once, and return their objects."""
-    with line_tables():
+    with LineTables():
         for function, arguments in kernels():
             function(*arguments)
     return tuple(found for found in load_objects() if found.has_lines)

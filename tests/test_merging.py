@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from dataclasses import fields, is_dataclass, replace
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -27,12 +28,13 @@ from hypothesis import strategies as st
 
 from numbaprof import merging
 from numbaprof.errors import MergeError
-from numbaprof.merging import merge
+from numbaprof.merging import OTHER_CODE, merge
 from numbaprof.model import (
     ArgType,
     CompileEvent,
     ContextNode,
     DispatcherInfo,
+    Fingerprint,
     Losses,
     OverloadStats,
     ProfileResult,
@@ -222,6 +224,41 @@ def test_no_field_is_forgotten(cls, container):
     settled = {"compile_reason", "boxing_reason", "fingerprint_reason"}
     lost = {f.name for f in fields(cls) if getattr(found, f.name) == f.default}
     assert lost <= settled
+
+
+CODE = Fingerprint("sha256:1", 10, 2, 256)
+UNCOUNTED = Fingerprint("sha256:1", reason="no Capstone")
+OTHER = Fingerprint("sha256:2", 11, 2, 256)
+
+
+@pytest.mark.parametrize(
+    ("prints", "expected"),
+    [
+        ([CODE, CODE], (CODE, "")),
+        ([None, CODE], (CODE, "")),
+        ([UNCOUNTED, CODE], (CODE, "")),
+        ([CODE, OTHER], (None, OTHER_CODE)),
+        ([CODE, OTHER, CODE], (None, OTHER_CODE)),
+        ([None, None], (None, "not asked for")),
+    ],
+)
+def test_fingerprints_of_different_code_are_not_merged(prints, expected):
+    """One row cannot have two codes, in whatever order profiles come."""
+    for order in itertools.permutations(prints):
+        profiles = [
+            ProfileResult(
+                (replace(two_processes()[0], pid=number),),
+                overloads=(
+                    make_overload(
+                        fingerprint=one,
+                        fingerprint_reason="" if one else "not asked for",
+                    ),
+                ),
+            )
+            for number, one in enumerate(order)
+        ]
+        (found,) = merge(profiles).overloads
+        assert (found.fingerprint, found.fingerprint_reason) == expected
 
 
 def test_rows_of_the_python_level_are_added_by_identity():

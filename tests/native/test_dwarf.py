@@ -10,6 +10,7 @@ import pytest
 from numbaprof.native import objcode
 from numbaprof.native.dwarf import Function, LineTable, Row
 from numbaprof.native.dwarf_units import Scope
+from numbaprof.native.linetable import LineTables
 from numbaprof.native.objcode import JitObject
 
 
@@ -158,7 +159,7 @@ def test_lines_of_an_emitted_object(machine, version):
 
 def test_lines_of_a_numba_function_are_those_of_its_source():
     """All lines lie within it, and the callee is inlined into the line of the call."""
-    with machine_code.line_tables():
+    with LineTables():
         function, arguments = machine_code.kernels()[0]
         function(*arguments)
     overload = next(iter(function.overloads.values()))
