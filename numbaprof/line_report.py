@@ -104,10 +104,11 @@ def render_lines(
 def render_line_account(result: ProfileResult, width: int) -> list[Line]:
     """Say how samples were taken and where every one of them went."""
     lines: list[Line] = []
-    for info in result.sampling:
-        lines += paragraph(_describe_source(info), width)
-        for problem in info.problems:
-            lines += paragraph(problem, width, style="dim", indent=2)
+    for text in _describe_sources(result.sampling):
+        lines += paragraph(text, width)
+    problems = (problem for info in result.sampling for problem in info.problems)
+    for problem in dict.fromkeys(problems):
+        lines += paragraph(problem, width, style="dim", indent=2)
     account = account_samples(result)
     if account.taken:
         parts = [
@@ -121,16 +122,27 @@ def render_line_account(result: ProfileResult, width: int) -> list[Line]:
     return lines
 
 
-def _describe_source(info: SamplingInfo) -> str:
-    if info.source == "none":
-        return f"Lines were not sampled: {info.reason}."
-    asked = format_duration(info.requested_ns)
-    achieved = format_duration(info.achieved_ns)
-    why = f"; {info.reason}" if info.reason else ""
-    return (
-        f"Times are sampled, one sample per {achieved} of CPU time ({info.source}, "
-        f"{asked} asked{why}); ± is a 95 % interval. Hits are exact."
-    )
+def _describe_sources(infos: Sequence[SamplingInfo]) -> Iterator[str]:
+    """Say for each way of sampling how fine it was, and in how many processes."""
+    groups: dict[tuple[str, int, str], list[SamplingInfo]] = {}
+    for info in infos:
+        key = (info.source, info.requested_ns, info.reason)
+        groups.setdefault(key, []).append(info)
+    for (source, requested_ns, reason), members in groups.items():
+        where = f" in {len(members)} processes" if len(members) > 1 else ""
+        if source == "none":
+            yield f"Lines were not sampled{where}: {reason}."
+            continue
+        taken = [info.achieved_ns for info in members if info.achieved_ns]
+        finest = format_duration(min(taken, default=0))
+        coarsest = format_duration(max(taken, default=0))
+        achieved = finest if finest == coarsest else f"{finest} to {coarsest}"
+        why = f"; {reason}" if reason else ""
+        yield (
+            f"Times are sampled{where}, one sample per {achieved} of CPU time ({source}, "
+            f"{format_duration(requested_ns)} asked{why}); ± is a 95 % interval. Hits "
+            "are exact."
+        )
 
 
 def _render_table(

@@ -150,3 +150,14 @@ def test_account_says_why_there_are_no_samples():
     info = SamplingInfo("none", reason="SIGPROF is taken by gperftools")
     text = to_text(render_line_account(make_result(sampling=(info,)), 200))
     assert text == "Lines were not sampled: SIGPROF is taken by gperftools."
+
+
+def test_processes_that_were_sampled_alike_are_said_once():
+    """A pool of workers does not fill the page."""
+    infos = tuple(
+        make_sampling(process=n, achieved_ns=ns, problems=("no twin",))
+        for n, ns in enumerate((4_000_000, 4_200_000))
+    )
+    text = to_text(render_line_account(make_result(sampling=infos), 200))
+    assert "in 2 processes, one sample per 4.00 ms to 4.20 ms of CPU time" in text
+    assert text.count("no twin") == 1
