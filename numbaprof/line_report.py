@@ -139,9 +139,9 @@ def _describe_sources(infos: Sequence[SamplingInfo]) -> Iterator[str]:
         achieved = finest if finest == coarsest else f"{finest} to {coarsest}"
         why = f"; {reason}" if reason else ""
         yield (
-            f"Times are sampled{where}, one sample per {achieved} of CPU time ({source}, "
-            f"{format_duration(requested_ns)} asked{why}); ± is a 95 % interval. Hits "
-            "are exact."
+            f"Times are sampled{where}, one sample per {achieved} of CPU time "
+            f"({source}, {format_duration(requested_ns)} asked{why}); ± is a 95 % "
+            "interval. Hits are exact."
         )
 
 
