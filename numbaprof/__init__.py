@@ -27,6 +27,7 @@ from numbaprof.version import __version__
 
 if TYPE_CHECKING:
     from numbaprof.comparing import compare
+    from numbaprof.explanation import explain
     from numbaprof.html import plot
     from numbaprof.line_profile import lines
     from numbaprof.merging import merge
@@ -51,6 +52,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "compare",
+    "explain",
     "lines",
     "load",
     "merge",
@@ -64,6 +66,7 @@ _HOMES = {
     "Profile": "numbaprof.profiler",
     "ProfileResult": "numbaprof.model",
     "compare": "numbaprof.comparing",
+    "explain": "numbaprof.explanation",
     "lines": "numbaprof.line_profile",
     "load": "numbaprof.store",
     "merge": "numbaprof.merging",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from numbaprof import store
 from numbaprof.ci_cli import add_ab, add_compare, run_ab_command, run_compare
 from numbaprof.errors import NumbaprofError, OptionError, ProgramError
+from numbaprof.explain_cli import add_explain, run_explain
 from numbaprof.merging import merge
 from numbaprof.progress import show_progress
 from numbaprof.recorder import Measures
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_html(commands)
     add_compare(commands)
     add_ab(commands)
+    add_explain(commands)
 
     program: list[str] = []
     if arguments[:1] == ["run"]:
@@ -122,6 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command == "run":
         # Not within the `try`: what the program raises is not ours to catch.
         return _run(given, program, commands.choices["run"])
+    if given.command == "explain":
+        return run_explain(given)
     try:
         if given.command == "ab":
             return run_ab_command(given, program)

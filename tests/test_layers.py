@@ -19,6 +19,7 @@ ROOMS = {
     "vocabulary": {
         "environment",
         "errors",
+        "evidence",
         "model",
         "rowbook",
         "signatures",
@@ -53,6 +54,8 @@ ROOMS = {
         "comparing",
         "comparison",
         "compile_tree",
+        "explain_text",
+        "explanation",
         "findings",
         "frames",
         "gates",
@@ -61,6 +64,7 @@ ROOMS = {
         "intervals",
         "layout",
         "line_merging",
+        "loop_advice",
         "line_page",
         "line_report",
         "line_table",
@@ -96,6 +100,7 @@ ROOMS = {
         "children",
         "ci_cli",
         "cli",
+        "explain_cli",
         "ipython_ext",
         "line_profile",
         "profiler",
@@ -131,7 +136,8 @@ THIRD_PARTY = {
     "edges": {"numpy", "rich", "IPython", "pytest"},
 }
 # ProfileResult's properties hand on to the outputs: the only imports that go upward.
-DELEGATES = {("model", "outputs")}
+# What explain() tells is read from the machine code when one asks.
+DELEGATES = {("model", "outputs"), ("explanation", "native")}
 # Imported by the functions that need them, because `import numbaprof` must stay cheap.
 LAZY = {"capstone", "pandas", "rich", "IPython"}
 

@@ -15,7 +15,7 @@ import contextlib
 import os
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Literal
 
 import llvmlite.binding as llvm
@@ -81,6 +81,9 @@ class Remark:
     """Pass that said so, by its wording; "" if that is not known."""
     kind: RemarkKind
     text: str
+    module: int = field(default=0, compare=False)
+    """Which code library it was said of: ``id()`` of it. A function that is inlined is
+    optimized twice, in its own library and in its caller's."""
 
 
 @contextlib.contextmanager
@@ -99,7 +102,7 @@ def collect(
     Yields
     ------
     list of Remark
-        Grows with each compilation, in any thread; each remark once.
+        Grows with each compilation, in any thread; each remark once a library.
 
     Raises
     ------
@@ -121,12 +124,13 @@ def collect(
         raise OptionError(
             f"passes={names!r}: give LLVM's names of passes, such as {PASSES[0]!r}"
         )
-    found: dict[Remark, None] = {}
+    found: set[tuple[int, Remark]] = set()
     remarks: list[Remark] = []
 
     def take(remark: Remark) -> None:
-        if remark not in found and (own or _is_users(remark)):
-            found[remark] = None
+        key = (remark.module, remark)
+        if key not in found and (own or _is_users(remark)):
+            found.add(key)
             remarks.append(remark)
 
     with tempfile.TemporaryFile(buffering=0) as file, LineTables():
@@ -183,6 +187,7 @@ class _Capture:
         self._file = file
         self._real: int | None = None
         self._is_on = False
+        self._module = 0
         self.hook = CallHook(
             CPUCodeLibrary,
             "_optimize_final_module",
@@ -192,8 +197,9 @@ class _Capture:
             mutes=False,
         )
 
-    def _before(self, args: object, kwargs: object) -> None:
+    def _before(self, args: tuple[object, ...], kwargs: object) -> None:
         self._is_on = True
+        self._module = id(args[0])
         try:
             self._real = os.dup(STDERR)
         except OSError:
@@ -224,7 +230,7 @@ class _Capture:
         if self._real is not None:
             _write(rest)
         for remark in remarks:
-            self._take(remark)
+            self._take(replace(remark, module=self._module))
 
 
 def _switch(pattern: str) -> None:

@@ -180,6 +180,14 @@ class TwinCompiler:
                 numba_api.forget_dispatcher(twin)
             self._twins.clear()
 
+    def libraries(self) -> set[Any]:
+        """Return the code libraries of all twins compiled so far."""
+        return {
+            cres.library
+            for _, twin in self._twins.values()
+            for cres in twin.overloads.values()
+        }
+
     def compile(self, overload: Overload) -> None:
         """Compile the twin of an overload; its symbols are known after the block.
 
