@@ -50,8 +50,9 @@ INTERVAL_NS = 4_000_000
 INTERVAL_NS_MIN = 50_000
 """20 kHz; the handler takes about 10 us."""
 BUFFER_BYTES = 1 << 28
-"""Default: a sample takes 2.2 to 6.5 kB, so this is for 3 to 8 minutes of CPU time."""
-BUFFER_BYTES_MIN = 1 << 14
+"""Default: a sample takes 2.2 to 6.5 kB, so all are kept for 1.5 to 4 minutes of CPU
+time; after that fewer are."""
+BUFFER_BYTES_MIN = 1 << 16
 IDLE_ATTEMPTS = 200
 IDLE_WAIT_S = 0.001
 """A thread may have been interrupted inside the handler; it needs microseconds."""
@@ -73,8 +74,8 @@ class SamplerOptions:
         "cpu-timer", "itimer", "perf" (finer, per thread), or "auto": the first of the
         first two that can be trusted here.
     buffer_bytes : int
-        Room for samples; what does not fit is counted as dropped. Memory is taken when
-        it is filled.
+        Room for samples. When it fills, fewer are kept, evenly over the whole run; what
+        does not fit at last is counted as dropped. Memory is taken when it is filled.
 
     Raises
     ------
@@ -357,16 +358,28 @@ class Sampler:
         own = self._pid == os.getpid()
         words = handler.copy() if own else handler.copy()[:0]
         counts = Counter(read_threads(words))
-        dropped, bad = handler.dropped, handler.bad
-        due = handler.taken if own else 0
+        every, dropped, bad = handler.thinning, handler.dropped, handler.bad
+        kept = counts.total()
+        # Those that the handler was to keep, the first of each `every`.
+        wanted = -(-handler.taken // every) if own else 0
         handler.release()
-        unfinished = due - dropped - counts.total() if own else 0
-        losses = {"dropped": dropped, "bad": bad, "unfinished": unfinished}
-        achieved_ns = cpu_ns // due if due else 0
+        losses = {
+            "dropped": dropped,
+            "bad": bad,
+            "unfinished": max(0, wanted - dropped - kept),
+        }
+        due = kept + dropped
+        achieved_ns = cpu_ns // due if own and due else 0
         if not own:
             problems.append("a forked child that was not sampled")
         elif source == timers.PerfClock.name:
-            problems.extend(_missed_threads(achieved_ns, self._options.interval_ns))
+            expected_ns = every * self._options.interval_ns
+            problems.extend(_missed_threads(achieved_ns, expected_ns))
+        if own and every > 1:
+            problems.append(
+                f"only one sample of {every} was kept, because the buffer of "
+                f"{self._options.buffer_bytes} bytes filled; all stand for their time"
+            )
         return RawSamples(
             process=os.getpid(),
             source=source,
@@ -374,7 +387,7 @@ class Sampler:
             requested_ns=self._options.interval_ns,
             achieved_ns=achieved_ns,
             cpu_ns=cpu_ns if own else 0,
-            taken=counts.total(),
+            taken=kept,
             losses=tuple((kind, n) for kind, n in losses.items() if n and own),
             problems=tuple(problems),
             names=_thread_names(counts),

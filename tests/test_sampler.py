@@ -141,13 +141,14 @@ def test_time_while_compiling_is_marked():
     assert 0 < compiling < raw.taken
 
 
-def test_overflow_is_counted():
-    """What did not fit is a loss, and counts for the interval."""
-    raw = sample(buffer_bytes=1 << 14)
-    losses = dict(raw.losses)
-    assert raw.taken > 0
-    assert losses["dropped"] > 0
-    assert raw.achieved_ns == raw.cpu_ns // (raw.taken + losses["dropped"])
+def test_long_run_is_thinned():
+    """A buffer that fills up is no reason to see only the beginning."""
+    raw = sample(0.4, buffer_bytes=1 << 16)
+    space = AddressSpace()
+    assert raw.taken == sum(stack.count for stack in raw.stacks(space)) > 0
+    assert raw.achieved_ns >= 4 * raw.requested_ns
+    assert raw.problems[0].startswith("only one sample of ")
+    assert raw.problems[0].endswith("65536 bytes filled; all stand for their time")
 
 
 def test_signal_of_somebody_else_is_counted_as_bad():
@@ -433,10 +434,9 @@ def test_process_may_end_with_the_sampler_at_work(source):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", SOURCES)
-def test_process_may_end_with_the_sampler_at_work_a_hundred_times(source):
+def test_process_may_end_with_the_sampler_at_work_a_hundred_times():
     """It once ended by SIGSEGV every time."""
-    assert exits(100, source) == "{7}\n"
+    assert exits(100, "auto") == "{7}\n"
 
 
 @pytest.mark.parametrize("source", FIRST_SOURCE)

@@ -136,6 +136,7 @@ class Handler:
             self._buffer = _map_words(words)
         low, high = stack_bounds()
         for field in (
+            StateField.THINNING,
             StateField.TAKEN,
             StateField.BAD,
             StateField.DROPPED,
@@ -182,10 +183,27 @@ class Handler:
         """Samples that did not fit into the buffer."""
         return int(self._state[StateField.DROPPED])
 
+    @property
+    def thinning(self) -> int:
+        """How many samples one that is kept stands for; 1 while the buffer lasts."""
+        return int(self._state[StateField.THINNING]) + 1
+
     def copy(self) -> Any:
-        """Return all records so far as one array, see :func:`read_records`."""
-        used = min(int(self._state[StateField.HEAD]), self._buffer.size)
-        return self._buffer[:used].copy()
+        """Return the records as one array, see :func:`read_records`.
+
+        Where the buffer became too full for all, these are the samples number 0, n,
+        2 n and so on, n being :attr:`thinning`.
+        """
+        used = self._buffer[: min(int(self._state[StateField.HEAD]), self._buffer.size)]
+        every = self.thinning
+        if every == 1:
+            return used.copy()
+        kept = [
+            used[at : at + size]
+            for at, size in _places(used)
+            if int(used[at + RecordField.TICK]) % every == 0
+        ]
+        return np.concatenate([*kept, used[:0]])
 
     def release(self) -> None:
         """Give the pages of the buffer back to the system; records are gone then."""
@@ -219,17 +237,21 @@ def read_records(words: Any) -> Iterator[Record]:
         From :meth:`Handler.copy`.
     """
     unsigned = words.view(np.uint64)
-    at = 0
-    while at + FIRST_SLICE <= words.size and (size := int(words[at])):
+    for at, size in _places(words):
         yield _to_record(unsigned[at : at + size].tolist())
-        at += size
 
 
 def read_threads(words: Any) -> Iterator[tuple[int, int]]:
     """Yield (ident, tid) of each record, as :func:`read_records` would."""
+    for at, _ in _places(words):
+        yield int(words[at + RecordField.THREAD]), int(words[at + RecordField.TID])
+
+
+def _places(words: Any) -> Iterator[tuple[int, int]]:
+    """Yield index and size of each record that was written to its end."""
     at = 0
     while at + FIRST_SLICE <= words.size and (size := int(words[at])):
-        yield int(words[at + RecordField.THREAD]), int(words[at + RecordField.TID])
+        yield at, size
         at += size
 
 

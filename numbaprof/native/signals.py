@@ -50,6 +50,7 @@ __all__ = [
     "N_REGISTERS",
     "SLICE_WORDS",
     "SYS_PROCESS_VM_READV",
+    "THINNING_LEVELS",
     "WORD_BYTES",
     "HandlerEmitter",
     "RecordField",
@@ -64,6 +65,9 @@ at most, below OpenBLAS (field notes, section 4)."""
 REACH_BYTES = 1 << 18
 """How far above ``sp`` a frame that ``rbx`` or ``rbp`` holds may be. OpenBLAS puts its
 buffer of 29 kB between the two."""
+THINNING_LEVELS = 4
+"""How often the rate is divided by four before samples are dropped: the default buffer
+then lasts for hours of CPU time, and some thousand samples are left."""
 PAGE_BYTES = 4096
 WORD_BYTES = 8
 MAX_DESCRIPTORS = 65_536
@@ -135,7 +139,8 @@ class StateField(IntEnum):
     STACK_LOW = 9
     STACK_HIGH = 10
     SAFE_READ = 11  # Whether process_vm_readv works.
-    SIZE = 12
+    THINNING = 12  # One less than how many samples one of those kept stands for.
+    SIZE = 13
 
 
 class RecordField(IntEnum):
@@ -149,7 +154,8 @@ class RecordField(IntEnum):
     STACK = 5  # Those of them that could be read.
     RBP = 6  # Words of the slice at rbp, -1 without one.
     RBX = 7
-    COUNT = 8
+    TICK = 8  # Which sample it is, counted from 0.
+    COUNT = 9
 
 
 FIRST_SLICE = RecordField.COUNT + N_REGISTERS
@@ -174,6 +180,7 @@ class HandlerEmitter:
         self._is_ours = self._emit_is_ours()
         self._copy = self._emit_copy()
         self._is_near = self._emit_is_near()
+        self._thinning = self._emit_thinning()
         self._record = self._emit_record()
         self._emit_on_signal()
 
@@ -274,6 +281,9 @@ class HandlerEmitter:
 
             void record(uint64_t *registers)
             {
+                uint64_t tick = state->taken++;                     // atomic
+                if (tick & thinning())
+                    return;
                 uint64_t sp = registers[RSP], tid = syscall(SYS_gettid);
                 bool known = state->stack_low <= sp && sp < state->stack_high;
                 uint64_t room = known ? (state->stack_high - sp) / 8
@@ -282,7 +292,6 @@ class HandlerEmitter:
                 bool rbp = is_near(registers[RBP], sp + 8 * n, known);
                 bool rbx = is_near(registers[RBX], sp + 8 * n, known);
                 uint64_t size = HEAD + REGISTERS + n + (rbp + rbx) * SLICE_WORDS;
-                state->taken++;
                 uint64_t at = (state->head += size) - size;         // atomic
                 if (at + size > state->capacity) {
                     state->dropped++;
@@ -299,7 +308,11 @@ class HandlerEmitter:
             linkage="internal",
         )
         (registers,) = function.args
-        self._increment(builder, StateField.TAKEN)
+        place = emit.word_pointer(builder, self._state, StateField.TAKEN)
+        tick = builder.atomic_rmw("add", place, emit.const(1), "monotonic")
+        skipped = builder.and_(tick, builder.call(self._thinning, []))
+        with builder.if_then(builder.icmp_signed("!=", skipped, emit.const(0))):
+            builder.ret_void()
         sp = emit.load_word(builder, registers, Register.RSP, "sp")
         known = self._is_known(builder, sp)
         reserved = self._room(builder, sp, known)
@@ -316,11 +329,57 @@ class HandlerEmitter:
             extra = builder.select(is_near, emit.const(SLICE_WORDS), emit.const(0))
             size = builder.add(size, extra)
         record = self._reserve(builder, size)
+        emit.store_word(builder, record, RecordField.TICK, tick)
         self._fill(builder, record, registers, reserved, (known, near))
         # Released: whoever sees the size sees the record.
         place = emit.word_pointer(builder, record, RecordField.SIZE)
         builder.atomic_rmw("xchg", place, size, "release")
         builder.ret_void()
+        return function
+
+    def _emit_thinning(self) -> ir.Function:
+        """Emit what says which samples are kept: the fuller the buffer, the fewer.
+
+        ::
+
+            uint64_t thinning(void)
+            {
+                uint64_t left = state->head < state->capacity
+                    ? state->capacity - state->head : 1;
+                uint64_t filled = state->capacity / left;
+                uint64_t mask = 0;
+                if (filled >= 2) mask = 3;      // half full: every 4th
+                if (filled >= 4) mask = 15;     // three quarters: every 16th
+                ...
+                state->thinning |= mask;
+                return mask;
+            }
+
+        Masks only ever grow, and contain each other. So at the end those samples whose
+        number the last mask lets pass were all kept, evenly over the whole run.
+        """
+        function, builder = emit.new_function(
+            self._module,
+            "thinning",
+            ir.FunctionType(emit.WORD, []),
+            (),
+            linkage="internal",
+        )
+        head = self._load(builder, StateField.HEAD)
+        capacity = self._load(builder, StateField.CAPACITY)
+        left = builder.select(
+            builder.icmp_unsigned("<", head, capacity),
+            builder.sub(capacity, head),
+            emit.const(1),
+        )
+        filled = builder.udiv(capacity, left)
+        mask = emit.const(0)
+        for level in range(1, THINNING_LEVELS + 1):
+            reached = builder.icmp_unsigned(">=", filled, emit.const(1 << level))
+            mask = builder.select(reached, emit.const((1 << 2 * level) - 1), mask)
+        place = emit.word_pointer(builder, self._state, StateField.THINNING)
+        builder.atomic_rmw("or", place, mask, "monotonic")
+        builder.ret(mask)
         return function
 
     def _is_known(self, builder: ir.IRBuilder, address: Any) -> Any:

@@ -19,6 +19,7 @@ from numbaprof.native.signals import (
     N_REGISTERS,
     REACH_BYTES,
     SLICE_WORDS,
+    THINNING_LEVELS,
     Register,
     SignalCode,
 )
@@ -237,31 +238,59 @@ def test_descriptor_counts_when_accepted(handler, descriptor):
     assert (handler.bad, handler.taken) == (1, 0)
 
 
-@given(st.lists(st.integers(1, SLICE_WORDS), max_size=60))
-def test_what_does_not_fit_is_counted(lengths):
-    """Records and dropped ones add up, and what was kept is whole and in order."""
+def reference(lengths, capacity):
+    """Return what is kept of stacks of these lengths, in plain Python.
+
+    Returns
+    -------
+    kept : list of int
+        Lengths, of the samples that the last thinning lets pass.
+    dropped, thinning : int
+    """
+    head = mask = dropped = 0
+    written = []
+    for tick, length in enumerate(lengths):
+        filled = capacity // (capacity - head if head < capacity else 1)
+        level = min(filled.bit_length() - 1, THINNING_LEVELS)
+        now = 4**level - 1
+        mask |= now
+        if tick & now:
+            continue
+        head += FIRST_SLICE + length
+        if head > capacity:
+            dropped += 1
+        else:
+            written.append((tick, length))
+    return [n for tick, n in written if not tick & mask], dropped, mask + 1
+
+
+@given(
+    st.lists(st.integers(1, SLICE_WORDS), max_size=300), st.sampled_from([4000, 40000])
+)
+def test_full_buffer_is_thinned_and_then_drops(lengths, capacity):
+    """What is kept is whole, in order, and evenly spread."""
     handler = records.shared_handler()
     words = (ctypes.c_uint64 * SLICE_WORDS)(*range(SLICE_WORDS))
     high = at(words, SLICE_WORDS)
-    capacity = 4000
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "stack_bounds", lambda: (at(words, 0), high))
         handler.prepare(SignalCode.KERNEL, 8 * capacity)
-    expected, used = [], 0
     for length in lengths:
         send(handler, rsp=high - 8 * length)
-        used += FIRST_SLICE + length
-        if used <= capacity:
-            expected.append(length)
-    found = taken(handler)
-    dropped = handler.dropped
+    slices = [record.slices[0][1] for record in taken(handler)]
+    found = [len(words) for words in slices], handler.dropped, handler.thinning
     handler.close()
-    assert [len(record.slices[0][1]) for record in found] == expected
-    assert all(
-        r.slices[0][1] == words[SLICE_WORDS - n :]
-        for r, n in zip(found, expected, strict=True)
-    )
-    assert dropped == len(lengths) - len(expected)
+    assert found == reference(lengths, capacity)
+    assert all(copied == words[-len(copied) :] for copied in slices)
+
+
+def test_half_full_buffer_keeps_every_fourth(handler, stack):
+    """The samples from before are thinned as well when they are read."""
+    handler.prepare(SignalCode.KERNEL, 8 * 4 * (FIRST_SLICE + SLICE_WORDS))
+    for number in range(5):
+        send(handler, rsp=at(stack, 0), rip=number)
+    assert [record.registers[Register.RIP] for record in taken(handler)] == [0, 4]
+    assert (handler.taken, handler.thinning, handler.dropped) == (5, 4, 0)
 
 
 def test_handler_is_idle_when_it_has_returned(handler):
