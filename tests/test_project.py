@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import readme
 
 import numbaprof
 from numbaprof.model import ProfileResult
+from numbaprof.pytest_budgets import Budgets
 
 ROOT = Path(__file__).parent.parent
 
@@ -151,11 +153,24 @@ def test_readme_output_has_the_sections_of_a_new_report(example_run):
 
 def test_names_in_the_readme_exist():
     """Every attribute that the README's Python example uses is there."""
-    (block,) = re.findall(r"```python\n(.*?)```", readme.README.read_text(), re.DOTALL)
+    block = re.findall(r"```python\n(.*?)```", readme.README.read_text(), re.DOTALL)[0]
     of_module = set(re.findall(r"numbaprof\.([a-z]\w*)", block)) - {"json"}
     of_profile = set(re.findall(r"\bp\.([a-z]\w*)", block))
     assert {name for name in of_module if not hasattr(numbaprof, name)} == set()
     assert {name for name in of_profile if not hasattr(ProfileResult, name)} == set()
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/pytest.md"])
+def test_budgets_in_the_documents_exist(document):
+    """What is shown of the marker can be written, and all of it is described."""
+    text = (ROOT / document).read_text()
+    shown = re.findall(r"mark\.numbaprof\((.*?)\)", text)
+    names = set(re.findall(r"(\w+)=", " ".join(shown)))
+    known = {field.name for field in fields(Budgets)}
+    assert names
+    assert names <= known
+    if document != "README.md":
+        assert {name for name in known if f"`{name}=" not in text} == set()
 
 
 @pytest.mark.parametrize(
