@@ -137,6 +137,8 @@ class RunPlugin:
             losses = replace(total.losses, missing_processes=missing)
             self._total = replace(total, losses=losses)
             self._save(self._total)
+        elif self._config.getoption("numbaprof_save") is not None:
+            self._saved = "nothing was measured, so no profile was saved"
 
     def _note_what_happened(self) -> None:
         self._notes += self._recording.problems

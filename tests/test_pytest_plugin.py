@@ -305,9 +305,12 @@ def test_a_worker_that_dies_is_named(tmp_path):
 
 def test_plugin_needs_no_numba(tmp_path):
     """A suite without it runs, and the report has nothing to say."""
-    run = Suite(tmp_path, test_nothing="def test(): pass").run("--numbaprof")
+    suite = Suite(tmp_path, test_nothing="def test(): pass")
+    run = suite.run("--numbaprof-save", "run.json")
     assert run.exit_code == 0
     assert "no test imported numba" in run.stdout
+    assert "so no profile was saved" in run.stdout
+    assert not (tmp_path / "run.json").exists()
 
 
 def test_disabled_jit_is_said(tmp_path):
