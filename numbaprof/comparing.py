@@ -59,8 +59,8 @@ def compare(base: Measured, head: Measured | None = None, **options: Any) -> Com
 
     Parameters
     ----------
-    base, head : path-like, ProfileResult or RunFile
-        Two profiles (``numbaprof run -o``, :attr:`profile.result`) or two run files
+    base, head : path-like, ProfileResult, profile or RunFile
+        Two profiles (``numbaprof run -o``, or those just taken) or two run files
         (``numbaprof ab -o``), of which the head sides are compared. A run file alone is
         judged as ``ab`` did: its head against its base.
     **options
@@ -116,6 +116,9 @@ def _opened(measured: Measured) -> tuple[str, ProfileResult | RunFile]:
         ].label if measured.processes else "profile", measured
     if isinstance(measured, RunFile):
         return measured.head.name, measured
+    result = getattr(measured, "result", None)
+    if isinstance(result, ProfileResult):
+        return _opened(result)
     name = os.fspath(measured)
     content = Path(measured).read_bytes()
     try:

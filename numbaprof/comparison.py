@@ -84,7 +84,7 @@ class Row:
     status: Status
     base_ns: float | None = None
     """Time per call. In lock-step the median over sessions, exclusive of other
-    overloads; of profiles the mean, inclusive."""
+    overloads; of profiles the minimum, inclusive."""
     head_ns: float | None = None
     change: float | None = None
     """Relative, positive is slower. Not head_ns / base_ns: from paired rounds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from builders import (
@@ -75,6 +76,12 @@ def test_profile_equals_itself():
     comparison = numbaprof.compare(result, result)
     assert (comparison.verdict, comparison.exit_code) == ("ok", 0)
     assert only(comparison).code == "same"
+
+
+def test_profile_object_stands_for_its_result():
+    """What ``with numbaprof.profile() as p`` leaves can be compared as it is."""
+    taken = SimpleNamespace(result=program(kernel()))
+    assert compare(taken, taken).exit_code == 0
 
 
 def test_function_that_moved_to_another_line_is_the_same():
