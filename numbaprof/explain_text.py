@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from numbaprof.layout import fold
 from numbaprof.loop_advice import advise
+from numbaprof.overload_table import shorten_place
 from numbaprof.wording import plural
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def _describe_dispatcher(evidence: FunctionEvidence) -> list[str]:
     count = len(evidence.overloads)
     place = evidence.function
     text = (
-        f"{place.qualname} ({place.file}:{place.line}) is a dispatcher: a name with "
-        f"{plural(count, 'compiled overload')} behind it"
+        f"{place.qualname} ({shorten_place(place.file, place.line)}) is a dispatcher: "
+        f"a name with {plural(count, 'compiled overload')} behind it"
     )
     if count > 1:
         text += (
@@ -172,7 +173,8 @@ def _inlined(overload: OverloadEvidence) -> Iterator[str]:
     own = [one for one in overload.inlined if not one.internal]
     for one in own:
         yield from _item(
-            f"Line {one.line} contains {one.function} ({one.file}:{one.callee_line}): "
+            f"Line {one.line} contains {one.function} "
+            f"({shorten_place(one.file, one.callee_line)}): "
             f"{plural(one.instructions, 'instruction')}, inlined, so that there is no "
             "call to time."
         )
@@ -191,14 +193,30 @@ def _inlined(overload: OverloadEvidence) -> Iterator[str]:
 
 
 def _loops(evidence: FunctionEvidence, overload: OverloadEvidence) -> Iterator[str]:
-    explained = {r.line for r in overload.remarks if not r.passed and ":" in r.text}
+    explained = any(not r.passed and ":" in r.text for r in overload.remarks)
+    places: dict[tuple[str, str], list[int]] = {}
+    told: dict[tuple[str, str], str] = {}
     for remark in overload.remarks:
         if remark.moved or (remark.text == "loop not vectorized" and explained):
             continue  # told before; or LLVM says so again, without the reason
-        where = f"Line {remark.line}"
-        if remark.file != evidence.function.file:
-            where += f" of {remark.file}"
-        yield from _item(f"{where}: {_tell(remark)}")
+        key = (_elsewhere(evidence, overload, remark), remark.text)
+        places.setdefault(key, []).append(remark.line)
+        told[key] = _tell(remark)
+    for key, lines in places.items():
+        yield from _item(f"{_lines(lines)}{key[0]}: {told[key]}")
+
+
+def _elsewhere(
+    evidence: FunctionEvidence, overload: OverloadEvidence, remark: LoopEvidence
+) -> str:
+    """Name what was inlined if a remark is on a line of that."""
+    place = evidence.function
+    if remark.file == place.file and place.line <= remark.line <= evidence.last_line:
+        return ""
+    for one in overload.inlined:
+        if one.file == remark.file and not one.internal:
+            return f" (in {one.function}, inlined)"
+    return f" of {shorten_place(remark.file, 0)}"
 
 
 def _tell(remark: LoopEvidence) -> str:

@@ -38,8 +38,8 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         "failed to move load with loop-invariant address",
         "what is read here is the same in each iteration, yet it is read anew "
-        "each time, because another array that is written may overlap with it. "
-        "Read it into a local variable before the loop",
+        "each time, because something the loop writes or calls might change "
+        "it. Read it into a local variable before the loop",
     ),
     (
         "control flow cannot be substituted for a select",

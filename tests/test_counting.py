@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import hit_kernels
 import numpy as np
 import pytest
@@ -321,3 +323,32 @@ def test_function_that_does_not_compile_says_so_itself():
 
     with pytest.raises(TypingError, match="nowhere"):
         count_hits(wrong, (1,))
+
+
+def test_inner_functions_are_counted_which_line_profiler_would_have_to_be_given():
+    """The one difference in `def`s; their lines are their own, so nothing is added up."""
+    expected = interpreted_hits(hit_kernels.inner_functions, (4,))
+    found = reached(count_hits(hit_kernels.inner_functions, (4,)).lines)
+    first = hit_kernels.inner_functions.py_func.__code__.co_firstlineno
+    more = {
+        line - first: hits for (_, line), hits in (found.items() - expected.items())
+    }
+    assert expected.items() <= found.items()
+    assert more == {5: 4, 6: 4}
+
+
+def test_lambda_beside_its_njit_is_counted_on_every_python():
+    """3.13 announces no line of it to line_profiler, and would make it look unused."""
+    double = njit(lambda x: x * 2)
+    (hits,) = count_hits(double, (3,)).lines.values()
+    assert hits == 1
+
+
+def test_comprehension_is_counted_as_the_interpreter_does():
+    """Before 3.12 it is a function of its own, which line_profiler does not count."""
+    hits = count_hits(hit_kernels.comprehensions, (6,)).lines
+    file = hit_kernels.comprehensions.py_func.__code__.co_filename
+    first = hit_kernels.comprehensions.py_func.__code__.co_firstlineno
+    # The lines `i * j`, `for i in ..`, `for j in ..` of the one that is spread out.
+    inside = [hits.get((file, first + offset), 0) for offset in (4, 5, 6)]
+    assert (sum(inside) > 10) == (sys.version_info >= (3, 12))
