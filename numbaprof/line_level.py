@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from numbaprof.errors import AttachError, UnsupportedError
 from numbaprof.line_resolution import (
     LineResolver,
+    Owner,
     Owners,
     PhysicalFrame,
     SourceRange,
@@ -36,13 +37,17 @@ from numbaprof.native.unwind import AddressSpace
 from numbaprof.sampler import Sampler, SamplerOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numbaprof.dispatch_hook import DispatchHook
+    from numbaprof.evidence import OverloadEvidence
     from numbaprof.native.objcode import JitObject, Objects
     from numbaprof.sampler import RawSamples, ResolvedStack
 
 __all__ = ["LineLevel", "LineParts"]
+
+HOT_SHARE = 0.02
+"""Of the samples in compiled code: what has fewer is not asked what became of it."""
 
 TWIN_BUDGET_S = 30.0
 """Wall time for twins, unless told otherwise; what is left over is function level."""
@@ -169,14 +174,19 @@ class LineLevel:
         raw = self._raw.stacks(space, compiling=compiling)
         resolved = self._raw.resolve(space, raw)
         owners = _owners(dispatch)
+        deadline = time.monotonic() + self._budget_s
         tables = self._find_tables(resolved, owners, is_pressed)
+
+        def is_late() -> bool:
+            return is_pressed() or time.monotonic() >= deadline
+
         code = _Code(space.objects, tables)
         resolver = LineResolver(owners, numba_api.is_own_file)
         stacks = _added(
             resolver.stack(stack, code.frames(stack.jit, stack.callee))
             for stack in resolved
         )
-        facts = _describe_sources(resolver, stacks, dispatch)
+        facts = _describe_lines(resolver, stacks, dispatch, is_late)
         self.problems += space.problems
         info = SamplingInfo(
             source=self._raw.source,
@@ -203,7 +213,13 @@ class LineLevel:
             for found in {found for found, _ in stack.jit if not found.has_lines}:
                 samples[found.start] += stack.count
                 objects[found.start] = found
-        if not samples or not self._budget_s:
+        if not samples:
+            return {}
+        if not self._budget_s:
+            self.problems.append(
+                "code that was compiled before is at function level only: no twin was "
+                "made, as twin_budget is 0"
+            )
             return {}
         from numbaprof.native import twins
 
@@ -323,33 +339,69 @@ def _added(stacks: Iterable[SampledStack]) -> tuple[SampledStack, ...]:
     )
 
 
-def _describe_sources(
-    resolver: LineResolver, stacks: Sequence[SampledStack], dispatch: DispatchHook
+def _describe_lines(
+    resolver: LineResolver,
+    stacks: Sequence[SampledStack],
+    dispatch: DispatchHook,
+    is_late: Callable[[], bool],
 ) -> tuple[LineFacts, ...]:
-    """Return the text of every line of the functions that were sampled."""
+    """Return what is known of every line of the functions that were sampled.
+
+    Their text; and, for the hottest as long as there is time, what became of them.
+    """
     sites = resolver.sites
-    sampled = {
-        (sites[frame].function, sites[frame].signature)
-        for stack in stacks
-        for frame in stack.frames
-        if not sites[frame].internal
+    samples: Counter[Owner] = Counter()
+    for stack in stacks:
+        shown = (sites[frame] for frame in stack.frames if not sites[frame].internal)
+        for owner in {(site.function, site.signature) for site in shown}:
+            samples[owner] += stack.count
+    least = HOT_SHARE * sum(stack.count for stack in stacks if stack.frames)
+    alive = dict(dispatch.functions_alive())
+    facts: list[LineFacts] = []
+    for owner, count in samples.most_common():
+        thing = alive.get(owner[0])
+        evidence = None
+        if thing is not None and count >= least and not is_late():
+            from numbaprof.native import code_evidence
+
+            evidence = code_evidence.collect_overload(thing, owner[1])
+        for site in _lines_of(owner, sites, thing):
+            facts.append(_fact(resolver.place(site), site, evidence))
+    return tuple(facts)
+
+
+def _lines_of(
+    owner: Owner, sites: Sequence[LineSite], thing: object
+) -> Iterator[LineSite]:
+    """Yield the lines of a function's source, and those elsewhere that were sampled."""
+    found = {
+        _plain(site): None
+        for site in sites
+        if (site.function, site.signature) == owner and site.line
     }
-    ranges = {
-        function: source
-        for function, thing in dispatch.functions_alive()
-        if (source := numba_api.source_range(thing)) is not None
-    }
-    places: dict[LineSite, None] = {}
-    for function, signature in sampled:
-        for site in sites:
-            if (site.function, site.signature) == (function, signature) and site.line:
-                places[_plain(site)] = None
-        if function in ranges:
-            _, first, last = ranges[function]
-            for line in range(first, last + 1):
-                places[LineSite(function, signature, line)] = None
-    return tuple(
-        LineFacts(resolver.place(site), source=_source_line(site)) for site in places
+    source = None if thing is None else numba_api.source_range(thing)
+    if source is not None:
+        _, first, last = source
+        found.update({LineSite(*owner, line): None for line in range(first, last + 1)})
+    yield from found
+
+
+def _fact(place: int, site: LineSite, evidence: OverloadEvidence | None) -> LineFacts:
+    source = _source_line(site)
+    if evidence is None or evidence.reason or site.file:
+        return LineFacts(place, source=source)
+    counts = {line.line: line.total for line in evidence.lines}
+    file = site.function.file
+    said = [r for r in evidence.remarks if (r.file, r.line) == (file, site.line)]
+    widths = [remark.vector_width or 1 for remark in said if remark.passed]
+    missed = [r.text for r in said if not r.passed and "vectorized" in r.text]
+    width = max(widths, default=1 if missed else None)
+    return LineFacts(
+        place,
+        instructions=counts.get(site.line),
+        vector_width=width,
+        remarks=tuple(dict.fromkeys(f"LLVM: {text}" for text in missed)),
+        source=source,
     )
 
 

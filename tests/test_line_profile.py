@@ -244,3 +244,45 @@ def test_counting_leaves_no_function_behind():
         names = set(profiled.stats.reset_index().function)
         assert {"branches", "outer_of_two"} <= names
         assert not {name for name in names if "#" in name}
+
+
+@numba.njit(fastmath=True)
+def sum_of_squares(a):
+    """Be a loop that LLVM makes vector code of."""
+    s = 0.0
+    for i in range(a.size):
+        s += a[i] * a[i]
+    return s
+
+
+def test_machine_code_of_hot_lines_is_described(sampled):
+    """Instructions of each line, and why a loop was not vectorised."""
+    light = line_with(sampled, "# light")
+    heavy = line_with(sampled, "# heavy")
+    assert heavy.instructions > 0
+    assert light.instructions > 0
+    assert any("LLVM: " in row.remark for row in sampled.lines.itertuples())
+
+
+def test_vectorised_loop_says_how_wide():
+    """From LLVM's own remark on the code that runs."""
+    p = numbaprof.lines()
+    with p:
+        for _ in range(20_000):
+            sum_of_squares(DATA)
+    widths = p.lines[p.lines.samples > 0].vector_width.dropna()
+    assert max(widths) >= 2
+    assert "numbers at once" in str(p)
+
+
+def test_without_a_budget_nothing_is_compiled_afterwards():
+    """Then the lines of what was compiled before are not known, and that is said."""
+    compiled_before = numba.njit(two_lines.py_func)
+    compiled_before(DATA, 1)
+    p = numbaprof.lines(compiled_before, twin_budget=0)
+    p(DATA, 500)
+    (info,) = p.result.sampling
+    bins = dict(account_samples(p.result).bins)
+    assert bins.get("function", 0) > 0
+    assert "line" not in bins
+    assert any("no twin" in problem for problem in info.problems)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numbaprof.native.remarks import Remark
     from numbaprof.native.twin_compiler import Overload
 
-__all__ = ["collect", "dispatchers_in", "why_not_explainable"]
+__all__ = ["collect", "collect_overload", "dispatchers_in", "why_not_explainable"]
 
 GENERATED = "__numba_parfor_gufunc"
 """In the symbols of a parallel region's code, which is a function of its own."""
@@ -116,22 +116,44 @@ def collect(dispatcher: Any) -> FunctionEvidence:
     if reason:
         raise TargetError(reason)
     function = dispatcher.py_func
-    found = []
-    for overload in overloads_by_symbol([dispatcher]).values():
-        signature = numba_api.signature_text(overload.args)
-        if getattr(overload.cres, "objectmode", False):
-            why = "it was compiled in object mode: Python runs it, object by object"
-            found.append(OverloadEvidence(signature, reason=why))
-            continue
-        try:
-            found.append(_collect(overload, signature, function))
-        except (NumbaError, AttachError, UnsupportedError) as error:
-            found.append(OverloadEvidence(signature, reason=str(error)))
+    found = [
+        _evidence(overload, function)
+        for overload in overloads_by_symbol([dispatcher]).values()
+    ]
     info = numba_api.dispatcher_info(
         dispatcher, numba_api.FunctionRegistry().identify(dispatcher)
     )
     last = max(LineEvents(function.__code__).lines, default=info.function.line)
     return FunctionEvidence(info.function, last, tuple(found), info.options)
+
+
+def collect_overload(dispatcher: Any, signature: str) -> OverloadEvidence | None:
+    """Return the evidence for one overload; None if there is none of that signature.
+
+    Parameters
+    ----------
+    dispatcher : CPUDispatcher
+        Other things have no evidence.
+    signature : str
+        As in ``p.stats``.
+    """
+    if why_not_explainable(dispatcher):
+        return None
+    for overload in overloads_by_symbol([dispatcher]).values():
+        if numba_api.signature_text(overload.args) == signature:
+            return _evidence(overload, dispatcher.py_func)
+    return None
+
+
+def _evidence(overload: Overload, function: Any) -> OverloadEvidence:
+    signature = numba_api.signature_text(overload.args)
+    if getattr(overload.cres, "objectmode", False):
+        why = "it was compiled in object mode: Python runs it, object by object"
+        return OverloadEvidence(signature, reason=why)
+    try:
+        return _collect(overload, signature, function)
+    except (NumbaError, AttachError, UnsupportedError) as error:
+        return OverloadEvidence(signature, reason=str(error))
 
 
 def _collect(overload: Overload, signature: str, function: Any) -> OverloadEvidence:
