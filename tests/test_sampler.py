@@ -28,7 +28,8 @@ from numbaprof.sampler import RawSamples, Sampler, SamplerOptions
 pytestmark = pytest.mark.linux
 
 ROOT = Path(__file__).parent.parent
-TIMEOUT_S = 120
+TIMEOUT_S = 600
+"""Only ends what hangs; a busy machine takes minutes for a hundred exits."""
 PREPARE = """\
 import ctypes, os, signal, sys, threading, time
 from numbaprof.sampler import Sampler, SamplerOptions
