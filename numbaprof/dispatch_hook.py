@@ -645,7 +645,7 @@ class DispatchHook:
         lead = max(records, key=lambda record: record.kind in _WRAPPED_KINDS)
         slots = [record.slot for record in records if record.slot is not None]
         reason, countable = _blind_spot(lead, records)
-        low, high, histogram = _distribution(slots, ns_per_tick)
+        low, high, histogram = _distribution(self._engine, slots, ns_per_tick)
         elements = [s.words[UfuncField.ELEMENTS] for s in slots if _is_ufunc(s)]
         created = any(record.created_in_session for record in records)
         dispatch_reason = self._why_no_dispatch(lead, slots)
@@ -871,7 +871,7 @@ def _compiled_callers(callers: set[str]) -> str:
 
 
 def _distribution(
-    slots: list[Any], ns_per_tick: float
+    engine: Engine | None, slots: list[Any], ns_per_tick: float
 ) -> tuple[int | None, int | None, tuple[int, ...]]:
     """Return (minimum, maximum, histogram) over slots, nanoseconds."""
     low, high = START_MINIMUM, -1
@@ -879,8 +879,7 @@ def _distribution(
     for slot in slots:
         fields = UfuncField if _is_ufunc(slot) else SlotField
         words = slot.words
-        first = fields.HISTOGRAM
-        counts = words[first : first + HISTOGRAM_BUCKETS]
+        counts = [] if engine is None else engine.histogram(slot)
         if not any(counts):
             continue
         low, high = min(low, words[fields.MIN]), max(high, words[fields.MAX])

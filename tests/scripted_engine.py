@@ -426,19 +426,22 @@ class NativePlayer:
 
     def _read_slots(self, books: Books) -> None:
         for number, slot in enumerate(self.slots):
-            _read_distribution(books, number, slot.words, SlotField)
+            counts = self.engine.histogram(slot)
+            _read_distribution(books, number, slot.words, SlotField, counts)
         for number, loop in enumerate(self.loops):
             name = ("loop", number)
-            _read_distribution(books, name, loop.words, UfuncField)
+            counts = self.engine.histogram(loop)
+            _read_distribution(books, name, loop.words, UfuncField, counts)
             if loop.words[UfuncField.ELEMENTS]:
                 books.elements[name] = loop.words[UfuncField.ELEMENTS]
 
 
-def _read_distribution(books: Books, name: Any, words: Any, fields: Any) -> None:
+def _read_distribution(
+    books: Books, name: Any, words: Any, fields: Any, counts: list[int]
+) -> None:
     if words[fields.MIN] == START_MINIMUM:
         return
-    first = fields.HISTOGRAM
-    buckets = {b: words[first + b] for b in range(64) if words[first + b]}
+    buckets = {b: count for b, count in enumerate(counts) if count}
     books.distributions[name] = Distribution(
         words[fields.MIN], words[fields.MAX], buckets
     )

