@@ -151,16 +151,17 @@ def _begun(sides: Sequence[Side], options: AbOptions) -> RunFile:
         )
     old = load_run(options.output)
     for what, was, now in (
-        ("base", _version(old.base), _version(fresh.base)),
-        ("head", _version(old.head), _version(fresh.head)),
+        ("code on the base side", _version(old.base), _version(fresh.base)),
+        ("code on the head side", _version(old.head), _version(fresh.head)),
         ("rounds", old.settings.rounds, settings.rounds),
-        ("time of a round", old.settings.round_ns, settings.round_ns),
+        ("round time, ns", old.settings.round_ns, settings.round_ns),
         ("pytest arguments", old.settings.pytest_args, settings.pytest_args),
     ):  # fmt: skip
         if was != now:
             raise OptionError(
-                f"{options.output} cannot be resumed: {what} was {_shown(was)}, is "
-                f"{_shown(now)}; leave --resume out to begin anew"
+                f"{options.output} cannot be resumed, it has other {what}: "
+                f"{_shown(was)} then, {_shown(now)} now; leave --resume out to begin "
+                "anew"
             )
     if old.confirmed and options.sessions > old.sessions:
         raise OptionError(
@@ -175,7 +176,8 @@ def _version(side: RunSide) -> tuple[str, str]:
 
 
 def _shown(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text.strip() or "none"
 
 
 class _Keeper:
