@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from interpreted_hits import interpreted_hits
 from numba import jit, literally, njit, objmode, types, vectorize
+from numba.core import event
 from numba.core.errors import TypingError
 from numba.experimental import jitclass
 from numba.typed import Dict, List
 
+import numbaprof
 from numbaprof.counting import count_hits
 from numbaprof.errors import TargetError, UnsupportedError
+from numbaprof.native import numba_api
 
 
 def reached(lines):
@@ -326,7 +329,7 @@ def test_function_that_does_not_compile_says_so_itself():
 
 
 def test_inner_functions_are_counted_which_line_profiler_would_have_to_be_given():
-    """The one difference in `def`s; their lines are their own, so nothing is added up."""
+    """Their lines are their own, so nothing is added up."""
     expected = interpreted_hits(hit_kernels.inner_functions, (4,))
     found = reached(count_hits(hit_kernels.inner_functions, (4,)).lines)
     first = hit_kernels.inner_functions.py_func.__code__.co_firstlineno
@@ -352,3 +355,33 @@ def test_comprehension_is_counted_as_the_interpreter_does():
     # The lines `i * j`, `for i in ..`, `for j in ..` of the one that is spread out.
     inside = [hits.get((file, first + offset), 0) for offset in (4, 5, 6)]
     assert (sum(inside) > 10) == (sys.version_info >= (3, 12))
+
+
+def test_sessions_and_listeners_see_nothing_of_the_build():
+    """No compilation, no overload, no dispatcher that was not there."""
+
+    @njit
+    def root(x):
+        return scale(x) + 1
+
+    root(1.0)
+    heard = []
+
+    class Listener(event.Listener):
+        def on_start(self, happened):
+            heard.append(happened)
+
+        def on_end(self, happened):
+            heard.append(happened)
+
+    listener = Listener()
+    before = set(map(id, numba_api.live_dispatchers()))
+    event.register("numba:compile", listener)
+    try:
+        with numbaprof.profile() as p:
+            count_hits(root, (2.0,))
+    finally:
+        event.unregister("numba:compile", listener)
+    assert heard == []
+    assert len(p.result.compiles) == 0
+    assert set(map(id, numba_api.live_dispatchers())) == before

@@ -28,6 +28,7 @@ from numba.core.dispatcher import OmittedArg
 from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import fold_arguments
 
+from numbaprof.native import hooks
 from numbaprof.native.line_counters import CountedCode, CountingInterpreter
 from numbaprof.native.numba_api import (
     GeneratorObject,
@@ -37,6 +38,7 @@ from numbaprof.native.numba_api import (
     is_internal,
     jitclass_role,
 )
+from numbaprof.native.twin_compiler import events_unheard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -225,8 +227,11 @@ class CountingBuild:
             {"wanted": staticmethod(self._wanted)},
         )
         # Whoever compiles holds this lock, so no other thread gets to see any of it.
+        # Nor do sessions and listeners: this is no compilation of the program's.
         with (
             compiler_lock,
+            hooks.muted(),
+            events_unheard(),
             _replaced(cls, "dispatcher", property(lambda t: choose(lookup.fget(t)))),
             _replaced(cls, "get_call_type", get_call_type),
             _replaced(cls, "get_overload", get_overload),

@@ -36,7 +36,13 @@ from numbaprof.native.linetable import LineTables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PRIVATE_NAMES", "Overload", "TwinCompiler", "overloads_by_symbol"]
+__all__ = [
+    "PRIVATE_NAMES",
+    "Overload",
+    "TwinCompiler",
+    "events_unheard",
+    "overloads_by_symbol",
+]
 
 PRIVATE_NAMES: tuple[str, ...] = (
     "numba.core.dispatcher:LiftedCode",
@@ -159,7 +165,7 @@ class TwinCompiler:
         with contextlib.ExitStack() as stack:
             stack.enter_context(numba_api.compiler_lock)
             stack.enter_context(hooks.muted())
-            stack.enter_context(_events_unheard())
+            stack.enter_context(events_unheard())
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
             stack.enter_context(LineTables(cached=True))
@@ -301,7 +307,7 @@ def _twins_in_place(compiler: TwinCompiler) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _events_unheard() -> Iterator[None]:
+def events_unheard() -> Iterator[None]:
     """Keep Numba from telling listeners what happens in this thread."""
     original: Any = event.broadcast
     here = threading.get_ident()
