@@ -217,20 +217,25 @@ class _Capture:
             return
         self._is_on = False
         _switch(_OFF)
+        written = self._read(0)
+        remarks, rest = parse(written)
         if self._real is None:
             os.close(STDERR)
         else:
+            # Before what is written next, and then what came in between.
+            _write(self._real, rest)
             os.dup2(self._real, STDERR)
+            _write(self._real, self._read(len(written)))
             os.close(self._real)
         self._file.seek(0)
-        written = self._file.read()
-        self._file.seek(0)
         self._file.truncate()
-        remarks, rest = parse(written)
-        if self._real is not None:
-            _write(rest)
         for remark in remarks:
             self._take(replace(remark, module=self._module))
+
+    def _read(self, start: int) -> bytes:
+        """Return the file from ``start`` on; its position is where others write."""
+        descriptor = self._file.fileno()
+        return os.pread(descriptor, os.fstat(descriptor).st_size - start, start)
 
 
 def _switch(pattern: str) -> None:
@@ -238,7 +243,7 @@ def _switch(pattern: str) -> None:
         llvm.set_option("", f"--{option}={pattern}")
 
 
-def _write(data: bytes) -> None:
-    """Write to standard error past Python's buffers, as it was written first."""
+def _write(descriptor: int, data: bytes) -> None:
+    """Write past Python's buffers, as it was written first."""
     while data:
-        data = data[os.write(STDERR, data) :]
+        data = data[os.write(descriptor, data) :]
