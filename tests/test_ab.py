@@ -101,6 +101,7 @@ def test_slowdown_of_one_overload_names_that_overload_alone(capsys, here):
     project(here / "base")
     project(here / "head", extra=SLOWER_IN_SINGLE)
     line = "base head --sessions 1 --confirm 1 --rounds 6 --round-time 300us"
+    line += " --min-effect 50%"  # single sessions on a busy machine are noisy
     code, out, err = ab(capsys, f"{line} --write csv=out.csv --fail time")
     (row,) = compare("numbaprof-ab.json").suspects
     assert (code, row.signature) == (0, "(float32[::1])")
@@ -268,8 +269,7 @@ def wait_for(condition, seconds=90):
 
 @pytest.mark.slow
 @pytest.mark.linux
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_keeps_what_was_measured(here, number):
+def test_interrupt_keeps_what_was_measured(here):
     """Ctrl-C in the second session: exit code 2, file kept, nothing left running."""
     project(here, tests=SLEEPY)
     git("init", "-q", cwd=here)
@@ -290,7 +290,7 @@ def test_interrupt_keeps_what_was_measured(here, number):
     started = psutil.Process(process.pid)
     wait_for(lambda: len(started.children(recursive=True)) >= 2)
     children = started.children(recursive=True)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "interrupted: 1 of 2 sessions made; kept in numbaprof-ab.json" in err
@@ -305,8 +305,6 @@ def test_interrupt_keeps_what_was_measured(here, number):
     assert listed.stdout.count("\n") == 1
     run = load_run("numbaprof-ab.json")
     assert (run.sessions, run.stopped) == (1, "it was interrupted")
-    if number == signal.SIGTERM:
-        return
     flag.unlink()
     done = subprocess.run(
         [*command, "--resume"], env=environment, capture_output=True, text=True,

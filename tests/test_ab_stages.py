@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 from test_ab_book import TEST, final, key, make_test, session
 
@@ -103,6 +107,19 @@ def test_interrupt_keeps_the_sessions_before(measured):
     run = measured(sessions, resume=True)
     assert (run.sessions, run.confirmed, len(sessions.plans)) == (5, 5, 8)
     assert run.stopped == ""
+
+
+def test_end_of_a_job_is_an_interrupt(measured):
+    """CI systems send SIGTERM; the handler that was there is put back."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminated(sides, plan, data, tell=None):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    with pytest.raises(Interrupted, match="0 of 5 sessions made"):
+        measured(terminated)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_failed_session_keeps_the_sessions_before(measured):
