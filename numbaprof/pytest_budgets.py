@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from numbaprof.analysis import display_names, explain_overloads, is_internal
 from numbaprof.errors import OptionError
 from numbaprof.overload_table import label_overload
+from numbaprof.pytest_compile_report import is_part
 from numbaprof.wording import format_duration, plural
 
 if TYPE_CHECKING:
@@ -182,9 +183,9 @@ class _Judge:
             if event.event != "cache_load"
         ]
         total_ns = sum(event.exclusive_ns for event in compiled)
-        took = f"{plural(len(compiled), 'compilation')}, {format_duration(total_ns)}"
-        lines = [self._describe(event) for event in compiled if not event.internal]
-        lines = lines or [self._describe(event) for event in compiled]
+        own = [e for e in compiled if not e.internal and not is_part(e)] or compiled
+        took = f"{plural(len(own), 'compilation')}, {format_duration(total_ns)}"
+        lines = [self._describe(event) for event in own]
         if self._budgets.no_compile and compiled:
             yield _listed(f"no_compile: {took}", lines)
         most_s = self._budgets.max_compile_s
@@ -202,7 +203,9 @@ class _Judge:
         missed = [
             event
             for event in self._result.compile_events
-            if event.event == "compile" and event.function in cached
+            if event.event == "compile"
+            and event.function in cached
+            and not is_part(event)
         ]
         if missed:
             yield _listed(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from numbaprof.pytest_benchmark_rows import Pass, build_rows, render_tables
+from numbaprof.pytest_compile_report import is_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -284,5 +285,5 @@ class _Joined:
     def _compiled_between(self, begin_ns: int, end_ns: int) -> list[str]:
         """Name what was compiled; Numba's helpers only if there was nothing else."""
         events = self._recording.events_between(begin_ns, end_ns)
-        own = [event for event in events if not event.internal] or events
+        own = [e for e in events if not e.internal and not is_part(e)] or events
         return [f"{event.function.qualname}{event.signature}" for event in own]

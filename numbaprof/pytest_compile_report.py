@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from numbaprof.analysis import display_names, explain_overloads, find
+from numbaprof.analysis import display_names, explain_overloads, find, never_called
 from numbaprof.wording import format_duration, format_share, plural
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numbaprof.model import CompileEvent, FunctionId, ProfileResult
 
-__all__ = ["owner_of", "render"]
+__all__ = ["is_part", "owner_of", "render"]
 
 ADVICE = frozenset(
     {
@@ -36,6 +36,8 @@ ADVICE = frozenset(
 """Findings about compiling that a test-suite can act on."""
 ADVICE_SHOWN = 5
 OVERLOADS_PER_TEST = 4
+WORTH_A_LINE = 0.01
+"""Of the time spent on compiling."""
 HELPERS = "Numba's own helpers"
 REPEATED = "compiled before in this process"
 
@@ -111,7 +113,7 @@ def _group(result: ProfileResult) -> dict[tuple[str, int], _Test]:
             reason = _say_why(owner, why)
         line = lines.setdefault(key, _Line(name, reason, outcome))
         line.cost_ns += event.exclusive_ns
-        if event is owner and not owner.internal:
+        if event is owner and not owner.internal and not is_part(event):
             line.times += 1
             identity = (event.process, event.function, event.signature)
             if event.event == "compile" and identity in seen:
@@ -133,6 +135,14 @@ def owner_of(event: CompileEvent, events: Sequence[CompileEvent]) -> CompileEven
     while outer.internal and outer.parent >= 0:
         outer = events[outer.parent]
     return event if outer.internal else outer
+
+
+def is_part(event: CompileEvent) -> bool:
+    """Tell whether an event is a second one of an overload that has one already.
+
+    Numba compiles the loop around a gufunc's kernel apart.
+    """
+    return event.kind == "loop wrapper"
 
 
 def _reasons(result: ProfileResult) -> dict[tuple[FunctionId, str], str]:
@@ -220,15 +230,26 @@ def _list_overloads(test: _Test) -> Iterator[str]:
 
 
 def _advise(result: ProfileResult) -> Iterator[str]:
-    repeated = _repeated_by_workers(result)
-    if repeated:
-        yield repeated
+    yield from filter(None, [_repeated_by_workers(result), _never_called(result)])
     findings = [finding for finding in find(result) if finding.slug in ADVICE]
     for finding in findings[:ADVICE_SHOWN]:
         suggestion = f"; try: {finding.try_}" if finding.try_ else ""
         yield f"{finding.message}{suggestion} [{finding.slug}]"
     if len(findings) > ADVICE_SHOWN:
         yield f"… and {plural(len(findings) - ADVICE_SHOWN, 'more finding')}"
+
+
+def _never_called(result: ProfileResult) -> str:
+    """Say what compiling cost that no test made use of."""
+    unused = [result.overloads[index] for index in never_called(result)]
+    cost_ns = sum(overload.compile_self_ns or 0 for overload in unused)
+    total_ns = sum(event.exclusive_ns for event in result.compile_events)
+    if cost_ns <= WORTH_A_LINE * total_ns:
+        return ""
+    return (
+        f"{plural(len(unused), 'overload')} that no test called, "
+        f"{format_duration(cost_ns)}; try: fewer signatures in the decorators"
+    )
 
 
 def _repeated_by_workers(result: ProfileResult) -> str:
@@ -240,7 +261,7 @@ def _repeated_by_workers(result: ProfileResult) -> str:
             continue
         process = first.setdefault((event.function, event.signature), event.process)
         if process != event.process:
-            again += 1
+            again += not is_part(event)
             again_ns += event.exclusive_ns
     if not again:
         return ""

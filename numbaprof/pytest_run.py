@@ -15,7 +15,7 @@ import pytest
 from numbaprof import recorder, store
 from numbaprof.errors import FormatError, SaveError
 from numbaprof.merging import merge
-from numbaprof.pytest_compile_report import render
+from numbaprof.pytest_compile_report import is_part, render
 from numbaprof.pytest_fixture import MARKER
 from numbaprof.pytest_recording import Recording
 from numbaprof.wording import format_duration, plural
@@ -213,7 +213,7 @@ def _fail_on_compile(events: list[CompileEvent]) -> None:
     compiled = [event for event in events if event.event != "cache_load"]
     if not compiled:
         return
-    own = [event for event in compiled if not event.internal] or compiled
+    own = [e for e in compiled if not e.internal and not is_part(e)] or compiled
     names = [
         f"  {event.function.qualname}{event.signature}, "
         f"{format_duration(event.exclusive_ns)}"

@@ -84,6 +84,26 @@ def test_cache_hits_and_misses_are_counted():
     assert any("loaded from cache" in line for line in lines)
 
 
+def test_a_gufunc_is_one_compilation():
+    """The loop around its kernel is compiled apart, and is no repetition."""
+    events = (event(DOUBLE, FIRST), event(DOUBLE, FIRST, 50, kind="loop wrapper"))
+    lines = render(make_result(DOUBLE, events=events), top=10)
+    assert lines[0].startswith("1 compilation took 150 ms")
+    assert "            150 ms  dot(float64[::1]): first call" in lines
+
+
+def test_what_no_test_called_is_summed():
+    """Signatures that are listed are compiled, used or not."""
+    unused = make_overload("dot", args=SINGLE.args, calls=0)
+    result = make_result(
+        DOUBLE, unused, events=(event(DOUBLE, FIRST), event(unused, FIRST))
+    )
+    lines = render(result, top=10)
+    assert any(
+        line.startswith("1 overload that no test called, 100 ms") for line in lines
+    )
+
+
 def test_failures_are_told_with_their_error():
     """A test that expects a TypingError pays for it, too."""
     failed = event(DOUBLE, FIRST, event="failed", error="TypingError: no")
