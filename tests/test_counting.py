@@ -25,13 +25,15 @@ def reached(lines):
     return {place: hits for place, hits in lines.items() if hits}
 
 
+def _case(index, kernel, args):
+    # Each compiles for about a second; half of them are left for the slow tests.
+    marks = [pytest.mark.slow] if index % 2 else []
+    return pytest.param(kernel, args, id=f"{kernel.__name__}-{index}", marks=marks)
+
+
 @pytest.mark.parametrize(
     ("kernel", "args"),
-    hit_kernels.KERNELS,
-    ids=[
-        f"{kernel.__name__}-{index}"
-        for index, (kernel, _) in enumerate(hit_kernels.KERNELS)
-    ],
+    [_case(index, *case) for index, case in enumerate(hit_kernels.KERNELS)],
 )
 def test_hits_are_those_of_line_profiler(kernel, args):
     """Line by line, in the function and in all it calls."""
