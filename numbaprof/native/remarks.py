@@ -49,9 +49,12 @@ _OFF = "^$"
 STDERR = 2
 
 _REMARK = re.compile(
-    rb"remark: (?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): (?P<text>[^\n]*)\n"
+    rb"remark: (?P<file>[^\n]*?):(?P<line>\d+):(?P<column>\d+): "
+    rb"(?P<text>[^\n]*"
+    rb"(?:\n(?:Backward|Forward|Unknown|Unsafe)[^\n]* dependence[. ][^\n]*)?)\n"
 )
-"""``DiagnosticInfoOptimizationBase::print`` after ``remark: ``."""
+"""``DiagnosticInfoOptimizationBase::print`` after ``remark: ``. ``LoopAccessAnalysis``
+puts the kind of an unsafe dependence, and the other access, on a second line."""
 
 _WORDINGS: tuple[tuple[str, str, RemarkKind], ...] = (
     (r"(outerloop )?vectorized (outer )?loop \(", "loop-vectorize", "passed"),
@@ -148,7 +151,7 @@ def parse(written: bytes) -> tuple[list[Remark], bytes]:
     """Return the remarks in what was written to standard error, and all the rest."""
     remarks = []
     for match in _REMARK.finditer(written):
-        text = os.fsdecode(match["text"])
+        text = os.fsdecode(match["text"]).replace("\n", " ")
         pass_, kind = _classify(text)
         remarks.append(
             Remark(

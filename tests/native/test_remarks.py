@@ -159,6 +159,18 @@ def test_other_text_is_kept_to_the_byte():
     assert rest == b"half a line\nremark: not one\n\xff\nno newline"
 
 
+def test_second_line_of_an_unsafe_dependence_belongs_to_its_remark():
+    """Left behind, it would be replayed to the user's standard error."""
+    first = b"loop not vectorized: unsafe dependent memory operations in loop."
+    second = b"Unsafe indirect dependence. Memory location is the same as at f:4:1"
+    lines = (b"remark: f.py:3:1: " + first, second, b"Unsafe at any speed", b"")
+    written = b"\n".join(lines)
+    ((found,), rest) = remarks.parse(written)
+    assert found.text == f"{first.decode()} {second.decode()}"
+    assert (found.pass_, found.kind) == ("loop-vectorize", "analysis")
+    assert rest == b"Unsafe at any speed\n"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
