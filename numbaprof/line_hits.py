@@ -36,8 +36,18 @@ def refuse_uncountable(func: Callable[..., Any]) -> None:
     ------
     TargetError
         It is not a function that Numba compiles to machine code.
+    UnsupportedError
+        The JIT is off, so nothing is.
     """
     from numbaprof.native.counting_build import why_not_countable
+    from numbaprof.native.numba_api import jit_is_disabled
+
+    if jit_is_disabled():
+        raise UnsupportedError(
+            "lines(hits=True): NUMBA_DISABLE_JIT is set, so there is no compiled "
+            "function whose lines could be counted; line_profiler counts the lines of "
+            "Python functions"
+        )
 
     reason = why_not_countable(func)
     if reason:
@@ -56,13 +66,15 @@ def count_run(
     timed run will.
     """
     from numbaprof.counting import count_hits
-    from numbaprof.native.numba_api import NumbaError
 
     function = registry.identify(func)
     try:
         counts = count_hits(func, args, kwargs, registry=registry)
-    except (TargetError, UnsupportedError, NumbaError) as error:
-        return CountedRun(function, None, str(error).partition("\n")[0])
+    except Exception as error:  # the timed run shall not fail for want of hits
+        known = isinstance(error, (TargetError, UnsupportedError))
+        text = str(error).partition("\n")[0]
+        reason = text if known else f"{type(error).__name__}: {text}"
+        return CountedRun(function, None, reason)
     return CountedRun(function, counts)
 
 

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LineLevel", "LineParts"]
 
+REFUSED_SHOWN = 5
+"""Functions without lines that are named."""
+
 HOT_SHARE = 0.02
 """Of the samples in compiled code: what has fewer is not asked what became of it."""
 
@@ -229,15 +232,47 @@ class LineLevel:
 
         wanted = [start for start, _ in samples.most_common()]
         result = twins.build(wanted=wanted, budget_s=self._budget_s, clock=clock)
-        for start, reason in result.refused.items():
-            name = _name_object(objects[start], owners) if start in objects else ""
-            if name:
-                self.problems.append(
-                    f"only function level for {samples[start]} samples in {name}: "
-                    f"{'interrupted' if is_pressed() else reason}"
-                )
+        self.problems += _describe_refused(
+            {
+                start: "interrupted" if is_pressed() else reason
+                for start, reason in result.refused.items()
+                if start in objects
+            },
+            samples,
+            {start: _name_object(code, owners) for start, code in objects.items()},
+        )
         self.problems += result.problems
         return result.by_address
+
+
+def _describe_refused(
+    reasons: Mapping[int, str], samples: Counter[int], names: Mapping[int, str]
+) -> list[str]:
+    """Say what is left at function level, the hottest first, and sum up the rest.
+
+    Parameters
+    ----------
+    reasons, samples, names : mapping
+        By start of the code: why it has no twin, how often it was sampled, which
+        overload it is ("" for Numba's own).
+    """
+    ranked = sorted(
+        (start for start in reasons if names[start]), key=lambda s: -samples[s]
+    )
+    told = [
+        f"only function level for {names[start]}, {_samples(samples[start])}: "
+        f"{reasons[start]}"
+        for start in ranked[:REFUSED_SHOWN]
+    ]
+    left = ranked[REFUSED_SHOWN:]
+    if left:
+        count = _samples(sum(samples[start] for start in left))
+        told.append(f"only function level for {len(left)} more, {count}")
+    return told
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} sample" if count == 1 else f"{count:,} samples"
 
 
 def _name_object(code: JitObject, owners: Owners) -> str:

@@ -35,6 +35,8 @@ class lines(profile):  # used like a function, as `profile` is
     ------
     TargetError
         ``func`` cannot be called, or not counted.
+    UnsupportedError
+        Hits were asked for, and NUMBA_DISABLE_JIT is set.
     OptionError
         An option does not exist or has a value it cannot have.
 

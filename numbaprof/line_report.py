@@ -44,6 +44,9 @@ HOT, WARM = 0.25, 0.05
 CERTAIN_HALF_WIDTH = 0.05
 """A table whose shares are less certain than this says how long to run."""
 
+CONTEXT = 2
+"""Lines without figures that are shown around one with some."""
+
 CALLEES_SHOWN = 3
 """Of what a line was doing; the rest is in ``p.lines``."""
 
@@ -104,8 +107,11 @@ def render_lines(
 def render_line_account(result: ProfileResult, width: int) -> list[Line]:
     """Say how samples were taken and where every one of them went."""
     lines: list[Line] = []
+    counted = any(fact.hits is not None for fact in result.line_facts)
     for text in _describe_sources(result.sampling):
         lines += paragraph(text, width)
+    if counted:
+        lines += paragraph("Hits are exact, from a build that counts.", width)
     problems = (problem for info in result.sampling for problem in info.problems)
     for problem in dict.fromkeys(problems):
         lines += paragraph(problem, width, style="dim", indent=2)
@@ -141,7 +147,7 @@ def _describe_sources(infos: Sequence[SamplingInfo]) -> Iterator[str]:
         yield (
             f"Times are sampled{where}, one sample per {achieved} of CPU time "
             f"({source}, {format_duration(requested_ns)} asked{why}); ± is a 95 % "
-            "interval. Hits are exact."
+            "interval."
         )
 
 
@@ -198,13 +204,30 @@ def _render_rows(rows: Sequence[LineRow], width: int) -> Iterator[Line]:
     room = max(20, width - left)
     head = "".join(format(c.title, f">{c.width}") + GAP for c in columns)
     yield ((head + "Line Contents", "dim"),)
+    folded = False
     for at, row in enumerate(rows):
+        if not _is_shown(rows, at):
+            if not folded:
+                yield ((" " * left + "⋮", "dim"),)
+            folded = True
+            continue
+        folded = False
         style = "hot" if row.share >= HOT else "warm" if row.share >= WARM else ""
         figures = "".join(format(c.cells[at], f">{c.width}") + GAP for c in columns)
         yield ((figures, style), (_cut(_text_of(row)[margin:], room), style))
         for note in notes_on(row):
             indent = " " * (left + len(row.source) - len(row.source.lstrip()) - margin)
             yield ((_cut(f"{indent}└ {note}", width), "dim"),)
+
+
+def _is_shown(rows: Sequence[LineRow], at: int) -> bool:
+    """Tell whether a line is shown: it has figures, or is near one that has.
+
+    Of a docstring and of what was not run a mark is left.
+    """
+    near = rows[max(0, at - CONTEXT) : at + CONTEXT + 1]
+    first = next((n for n, row in enumerate(rows) if row.source.strip()), 0)
+    return at <= first + 1 or any(row.samples or row.hits is not None for row in near)
 
 
 def _columns(rows: Sequence[LineRow]) -> list[_Column]:

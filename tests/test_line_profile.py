@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -116,6 +119,32 @@ def test_hits_of_what_is_not_jitted_are_refused():
     """Before anything is run."""
     with pytest.raises(TargetError, match="hits"):
         numbaprof.lines(len, hits=True)
+
+
+def test_counting_that_fails_does_not_stop_the_timed_run(monkeypatch):
+    """Whatever goes wrong in the other build is the reason for missing hits."""
+    monkeypatch.setattr(
+        "numbaprof.counting.copy_arguments", lambda *_: 1 / 0, raising=True
+    )
+    p = numbaprof.lines(branches, hits=True)
+    assert p(10) == 4
+    (reason,) = {row.hits_reason for row in p.lines.itertuples()} - {""}
+    assert reason.startswith("ZeroDivisionError")
+
+
+def test_hits_without_the_jit_are_refused_by_its_name():
+    """The function is jitted; it is Numba that was told not to compile."""
+    program = (
+        "import numba, numbaprof\nnumbaprof.lines(numba.njit(lambda n: n), hits=True)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert "UnsupportedError" in run.stderr
+    assert "NUMBA_DISABLE_JIT is set" in run.stderr
 
 
 def test_function_that_does_not_compile_raises_as_ever():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from builders import (
     make_function,
     make_line_site,
@@ -55,6 +57,24 @@ def test_table_reads_like_that_of_line_profiler():
         "    13    10  2.80 s  180 ms   280 ms    50 %          s += np.sin(x)",
         "                                                       └ 100 % sin (libm)",
     ]
+
+
+def test_stretches_without_figures_are_folded():
+    """A docstring of fifty lines does not push the hot line off the screen."""
+    sites = tuple(make_line_site(line) for line in range(10, 60))
+    facts = tuple(LineFacts(at, source=f"    line {10 + at}") for at in range(50))
+    stack = make_stack(40, count=500)
+    text = text_of(
+        make_result(
+            line_sites=sites,
+            line_facts=facts,
+            stacks=(stack,),
+            sampling=(make_sampling(stack),),
+        )
+    )
+    shown = [int(n) for n in re.findall(r"^ +(\d+) ", text, re.MULTILINE)]
+    assert shown == [10, 11, 48, 49, 50, 51, 52]
+    assert text.count("⋮") == 2
 
 
 def test_columns_of_hits_are_left_out_when_nobody_counted():

@@ -64,6 +64,11 @@ def why_not_explainable(thing: Any) -> str:
             "explain. Call it once with arguments of the types that you use, or give "
             "@njit a signature, and explain it then"
         )
+    if inspect.isfunction(thing) and numba_api.jit_is_disabled():
+        return (
+            f"NUMBA_DISABLE_JIT is set, so there is no machine code of {name}: Numba "
+            "hands functions back as they are. Unset it to explain them"
+        )
     if inspect.isfunction(thing) or numba_api.python_function(thing) is None:
         if inspect.isfunction(thing):
             return (
