@@ -1076,17 +1076,17 @@ class profile:  # used like a function, as contextlib.suppress is
             return self._func(*args, **kwargs)
         session = self._new_session()
         try:
-            self._start(session)
-            return self._func(*args, **kwargs)
-        finally:
             try:
+                self._start(session)
+                return self._func(*args, **kwargs)
+            finally:
                 if session.active:
                     self.stop(exit=_exit_text(sys.exc_info()[1]))
-            except BaseException:
-                # Interrupted before stopping began.
-                if session.active:
-                    self.stop()
-                raise
+        except BaseException:
+            # Interrupted before stopping began.
+            if session.active:
+                self.stop()
+            raise
 
     @property
     def _running(self) -> Session | None:

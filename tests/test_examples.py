@@ -58,7 +58,7 @@ def test_energy_shows_its_lines_and_how_often_each_was_run():
         check=True,
         capture_output=True,
         text=True,
-        env=os.environ | {"COLUMNS": "120"},
+        env=os.environ | {"COLUMNS": "120", "PYTHONPATH": str(EXAMPLES.parent)},
     ).stdout
     assert re.search(r"199,990,000 .* r = distance\(points\[i\], points\[j\]\)", text)
     (line,) = (line for line in text.splitlines() if "np.exp" in line)

@@ -34,6 +34,7 @@ def row(profile, name):
         overload
         for overload in profile.result.overloads
         if overload.function.qualname.endswith(name)
+        and overload.function.file == __file__
     )
     return found
 

