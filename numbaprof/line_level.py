@@ -241,7 +241,10 @@ class LineLevel:
             samples,
             {start: _name_object(code, owners) for start, code in objects.items()},
         )
-        self.problems += result.problems
+        self.problems += (
+            f"a twin was not kept for the next run: {problem}"
+            for problem in result.problems
+        )
         return result.by_address
 
 
@@ -353,7 +356,10 @@ def _owners(dispatch: DispatchHook) -> Owners:
     ranges = []
     for function, thing in dispatch.functions_alive():
         source = numba_api.source_range(thing)
-        if source is not None and not numba_api.is_internal(function.module):
+        # A method of a jitclass is called by code that Numba wrote for it.
+        if source is None or numba_api.jitclass_role(thing) is not None:
+            continue
+        if not numba_api.is_internal(function.module):
             ranges.append(SourceRange(*source, function))
     user = [record for record in dispatch.records if not record.internal]
     return Owners(

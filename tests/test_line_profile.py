@@ -10,6 +10,7 @@ import sys
 import numba
 import numpy as np
 import pytest
+from numba.experimental import jitclass
 
 import numbaprof
 from numbaprof.errors import NumbaprofWarning, OptionError, TargetError
@@ -315,3 +316,27 @@ def test_without_a_budget_nothing_is_compiled_afterwards():
     assert bins.get("function", 0) > 0
     assert "line" not in bins
     assert any("no twin" in problem for problem in info.problems)
+
+
+@jitclass([("total", numba.float64)])
+class Sum:
+    """Add up in a method."""
+
+    def __init__(self):
+        self.total = 0.0
+
+    def add(self, a):
+        """Add what an array holds."""
+        for x in a:
+            self.total += np.exp(x)  # in a method
+
+
+def test_method_of_a_jitclass_has_its_lines_and_none_of_what_calls_it():
+    """Numba writes a function around each method; nobody asks for its lines."""
+    numbers = Sum()
+    with numbaprof.lines() as p:
+        for _ in range(300):
+            numbers.add(DATA)
+    rows = p.lines[p.lines.samples > 0]
+    assert set(rows.file) == {__file__}
+    assert "Sum.add" in set(rows.function)
