@@ -1,7 +1,9 @@
 """Does it matter for an overload's compile time which tests ran before its own?
 
 Runs one suite in several orders and with each test alone (``-k``), with Numba's
-compiler started beforehand as ``pytest --numbaprof`` does, and without; prints by how
+compiler started beforehand as ``pytest --numbaprof`` does, with and without Python's
+garbage collector (a full collection takes 70 ms or more, and falls into whatever
+compilation is under way then), and not started beforehand; prints by how
 much the exclusive CPU time of an overload's compilation is off from that in the first
 order, as the largest and the median change over overloads. Each time is the least of
 all runs: a busy machine makes CPU time longer as well, up to twice, and never shorter.
@@ -73,6 +75,10 @@ UNPRIMED = """
 from numbaprof.native import priming
 priming._primed = True
 """
+NO_COLLECTOR = """
+import gc
+gc.disable()
+"""
 
 Times = dict[str, list[float]]
 
@@ -121,7 +127,11 @@ def main(runs: int) -> None:
     print(
         f"{platform.python_implementation()} {platform.python_version()}, {runs} runs"
     )
-    for title, conftest in (("primed", ""), ("not primed", UNPRIMED)):
+    for title, conftest in (
+        ("primed, collector off", NO_COLLECTOR),
+        ("primed", ""),
+        ("not primed", UNPRIMED),
+    ):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "test_order.py").write_text(SUITE)
             Path(folder, "conftest.py").write_text(conftest)
