@@ -92,6 +92,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_slowdown_of_one_overload_names_that_overload_alone(capsys, here):
     """Of three overloads of one function, one became slower: it is the only suspect.
@@ -127,6 +128,7 @@ def test_nothing_measured():
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["", " -- -p no:benchmark"])
 def test_newcomer_compares_work_with_the_last_commit(capsys, here, arguments):
@@ -182,6 +184,7 @@ def test_single_precision(benchmark):
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_failing_and_renamed_tests_are_told(capsys, here):
     """A test that fails on one side: exit code 2, the rest is measured all the same."""
@@ -196,6 +199,7 @@ def test_failing_and_renamed_tests_are_told(capsys, here):
     assert rows["test_kernels.py::test_single_precision"] == "common"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tests", "message"),
@@ -267,6 +271,7 @@ def wait_for(condition, seconds=90):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.linux
 def test_interrupt_keeps_what_was_measured(here):

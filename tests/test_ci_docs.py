@@ -79,6 +79,7 @@ def test_readme_has_two_commands_for_ci():
     assert commands[1].startswith("numbaprof ab ")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.linux
 @pytest.mark.parametrize("command", [*workflow_commands(), readme_commands()[1]])

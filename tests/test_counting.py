@@ -26,8 +26,8 @@ def reached(lines):
 
 
 def _case(index, kernel, args):
-    # Each compiles for about a second; half of them are left for the slow tests.
-    marks = [pytest.mark.slow] if index % 2 else []
+    # Each compiles for about a second; half of them are left for the long tests.
+    marks = [pytest.mark.slow, pytest.mark.long] if index % 2 else []
     return pytest.param(kernel, args, id=f"{kernel.__name__}-{index}", marks=marks)
 
 
@@ -104,6 +104,7 @@ def test_dispatcher_is_left_alone():
     assert counted.lines == seen
 
 
+@pytest.mark.slow
 def test_function_given_to_one_of_numba_s_own_is_counted_there_and_nowhere_else():
     """`sorted` is compiled for the key; what it compiled must not count ever after."""
 
@@ -240,6 +241,7 @@ def test_methods_of_jitclasses_are_counted():
         count_hits(use, (Sum(),))
 
 
+@pytest.mark.slow
 def test_typed_containers_are_copied():
     """Deeply: what lists and dictionaries hold can be written to as well."""
 

@@ -56,11 +56,14 @@ def without_lines(objects):
     ]
 
 
+LONG = [pytest.mark.slow, pytest.mark.long]
+
+
 @pytest.mark.parametrize(
     "names",
     [
         pytest.param(kernel_corpus.FAST[:4], id="some"),
-        pytest.param(tuple(kernel_corpus.CORPUS), id="all", marks=pytest.mark.slow),
+        pytest.param(tuple(kernel_corpus.CORPUS), id="all", marks=LONG),
     ],
 )
 def test_machine_code_is_the_same_with_line_tables(tmp_path, names):
@@ -72,6 +75,7 @@ def test_machine_code_is_the_same_with_line_tables(tmp_path, names):
     assert not any(found["has_lines"] for found in plain)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_machine_code_is_the_same_with_remarks(tmp_path):
     """Asking LLVM what it did changes nothing of what it does."""

@@ -308,6 +308,7 @@ def take(a):
     """Take anything."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["shapes", "classes", "structured dtypes"])
 def test_hundred_thousand_kinds_of_arguments_stay_bounded(what):

@@ -208,6 +208,7 @@ def test_starts_and_stops_from_threads_during_calls():
     assert run(FUZZ, 3) == ["[] 1"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_starts_and_stops_from_threads_during_calls_for_longer():
     """The same for half a minute."""

@@ -434,6 +434,7 @@ def test_process_may_end_with_the_sampler_at_work(source):
     assert exits(10, source) == "{7}\n"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_process_may_end_with_the_sampler_at_work_a_hundred_times():
     """It once ended by SIGSEGV every time."""

@@ -207,6 +207,7 @@ def test_books_equal_the_reference_over_sessions(player, script):
     assert native == reference
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(
     deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow]

@@ -257,6 +257,7 @@ def base(tmp_path_factory):
     return fingerprint_kernels.fingerprints_of(tmp_path_factory.mktemp("base"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_where_and_when_do_not_count(base, tmp_path):
     """Moved lines, another module name and folder, another order of compiling."""
@@ -269,12 +270,14 @@ def test_where_and_when_do_not_count(base, tmp_path):
     assert found == base
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_line_tables_do_not_count(base, tmp_path):
     """Compiled with line tables, the code is the same."""
     assert fingerprint_kernels.fingerprints_of(tmp_path, mode="lines") == base
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_code_from_the_cache_is_the_same(base, tmp_path):
     """Saved by one process, loaded by another."""
@@ -284,6 +287,7 @@ def test_code_from_the_cache_is_the_same(base, tmp_path):
     assert first == second == base
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_constants_of_callees_and_loop_bodies_count(base, tmp_path):
     """Inlined, called, in a prange, behind recursion, and in a jump table."""

@@ -176,6 +176,7 @@ perf_sees_me(np.ones(20000))
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_perf_report_shows_the_name(tmp_path):
     """End to end, where perf is installed and may record."""
