@@ -300,7 +300,7 @@ def test_vectorised_loop_says_how_wide():
     with p:
         for _ in range(20_000):
             sum_of_squares(DATA)
-    widths = p.lines[p.lines.samples > 0].vector_width.dropna()
+    widths = p.lines[p.lines.function == "sum_of_squares"].vector_width.dropna()
     assert max(widths) >= 2
     assert "numbers at once" in str(p)
 
