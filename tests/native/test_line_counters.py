@@ -40,7 +40,7 @@ def calls_in(func_ir, function):
 
 
 def test_straight_code_has_one_counter_a_line():
-    """In the order of the lines."""
+    """Each time the interpreter comes to a line; where it begins, depends on it."""
 
     # fmt: off
     def straight(x):
@@ -53,7 +53,7 @@ def test_straight_code_has_one_counter_a_line():
 
     counted, func_ir = translate(straight)
     first = straight.__code__.co_firstlineno
-    assert [line - first for line in counted.cell_lines[1:]] == [1, 2, 3, 2, 5]
+    assert sorted(line - first for line in counted.cell_lines[1:]) == [1, 2, 2, 3, 5]
     assert len(calls_in(func_ir, line_counters.count_line)) == 5
 
 
