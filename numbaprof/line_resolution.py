@@ -237,7 +237,8 @@ class LineResolver:
     ) -> LineSite:
         file, line = source.file, source.line
         internal = self._is_numba(file)
-        if internal and owner and not source.inlined and file.startswith("<"):
+        is_owned = owner is not None and not source.inlined and file.startswith("<")
+        if owner and is_owned and (internal or file != owner[0].file):
             # A wrapper: it converts the arguments of its owner.
             return LineSite(owner[0], owner[1], 0)
         function = None if internal else self._owners.of_line(file, line)

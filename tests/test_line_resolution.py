@@ -204,3 +204,15 @@ def test_equal_lines_are_one_site(resolver):
     b, _ = lines(resolver, PhysicalFrame("_ZN8kernel_i", (Frame(12),)), thread="worker")
     assert a.frames == b.frames
     assert len(resolver.sites) == 1
+
+
+def test_wrapper_is_none_of_the_user_s_lines_though_some_are_in_such_a_file():
+    """Code of the user's in ``<string>`` makes no line of what Numba wrote there."""
+    made = make_function("made", file="<string>", line=1)
+    owners = Owners(
+        {"made": (made, "()"), "method": (KERNEL, "(int64)")},
+        (*RANGES, SourceRange("<string>", 1, 3, made)),
+    )
+    resolver = LineResolver(owners, lambda file: False)
+    frame = PhysicalFrame("method", (Frame(3, "<string>", "method"),))
+    assert lines(resolver, frame)[1] == ["kernel(int64):0"]
