@@ -610,8 +610,10 @@ class DispatchHook:
             found[function, unique] = records
         return found
 
-    def counters(self) -> dict[tuple[FunctionId, str], tuple[int, int]]:
-        """Return calls and exclusive ticks so far, of what was called.
+    def counters(
+        self, *, inclusive: bool = False
+    ) -> dict[tuple[FunctionId, str], tuple[int, int]]:
+        """Return calls and exclusive (or inclusive) ticks so far, of what was called.
 
         Made to be read between rounds of calls, while the session runs: the time it
         takes follows the size of the tree, not the number of overloads alive.
@@ -627,13 +629,13 @@ class DispatchHook:
             }
             self._counted_records = len(self.records)
         found: dict[tuple[FunctionId, str], tuple[int, int]] = {}
-        totals = self._engine.totals()
+        totals = self._engine.totals(inclusive=inclusive)
         for address, (key, slot) in self._slot_keys.items():
             calls, ticks = totals.get(address, (0, 0))
             if isinstance(slot, UfuncSlot):
                 edges = self._engine.edges(slot)
                 calls += sum(edge[1] for edge in edges)
-                ticks += sum(edge[2] - edge[3] for edge in edges)
+                ticks += sum(edge[2] - edge[3] * (not inclusive) for edge in edges)
             if calls:
                 before = found.get(key, (0, 0))
                 found[key] = (before[0] + calls, before[1] + ticks)

@@ -37,8 +37,8 @@ class Pass:
     def add(
         self,
         n_calls: int,
-        before: Mapping[Key, tuple[int, int]],
-        after: Mapping[Key, tuple[int, int]],
+        before: Mapping[Key, tuple[int, float]],
+        after: Mapping[Key, tuple[int, float]],
     ) -> None:
         """Add a round: what was read (calls, nanoseconds) before and after it."""
         self.n_calls += n_calls

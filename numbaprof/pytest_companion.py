@@ -244,18 +244,19 @@ class _Joined:
             try:
                 for _ in range(PROBED_ROUNDS):
                     arguments = prepare()
-                    before = stretch.session.calls_so_far()
+                    before = stretch.session.counters(inclusive=True)
                     n_calls, begin = 0, time.perf_counter_ns()
                     while not n_calls or (
                         not single and time.perf_counter_ns() - begin < PROBED_ROUND_NS
                     ):
                         call(arguments)
                         n_calls += 1
-                    counted.add(n_calls, before, stretch.session.calls_so_far())
+                    after = stretch.session.counters(inclusive=True)
+                    counted.add(n_calls, before, after)
                     clean_up(arguments)
                     if time.perf_counter_ns() > until:
                         break
-            except Exception as error:
+            except Exception as error:  # the program's own, raised once more
                 # These calls are ours: the benchmark is done and the test passes.
                 counted.note = f"counting ended: {type(error).__name__}: {error}"
         counted.result = stretch.result

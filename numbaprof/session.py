@@ -266,34 +266,6 @@ class Session:
         """Number of compilations, cache loads and failures that have ended so far."""
         return 0 if self._compiles is None else self._compiles.recorded
 
-    def calls_so_far(self) -> dict[tuple[FunctionId, str], tuple[int, int]]:
-        """Return finished calls and their inclusive nanoseconds, by overload.
-
-        To be called while the session runs; for differences between two readings.
-        Ufunc loops are among them, overloads without a call are not.
-        """
-        from numbaprof.native.engine import Slot, UfuncSlot
-
-        shared, dispatch, _ = self._parts()
-        engine = shared.engine
-        found: dict[tuple[FunctionId, str], tuple[int, int]] = {}
-        if engine is None or self._state != "running":
-            return found
-        totals = engine.slot_totals()
-        for record in dispatch.records:
-            calls = ticks = 0
-            if isinstance(record.slot, Slot):
-                calls, ticks = totals.get(record.slot.address, (0, 0))
-            elif isinstance(record.slot, UfuncSlot):
-                for _, n_calls, n_ticks, _, _ in engine.edges(record.slot):
-                    calls, ticks = calls + n_calls, ticks + n_ticks
-            if calls:
-                key = (record.function, record.signature)
-                known = found.get(key, (0, 0))
-                time_ns = round(ticks * shared.ns_per_tick)
-                found[key] = (known[0] + calls, known[1] + time_ns)
-        return found
-
     # -- lifetime ---------------------------------------------------------------------
 
     def start(self) -> None:
@@ -539,11 +511,18 @@ class Session:
 
     # -- while it runs ----------------------------------------------------------------
 
-    def counters(self) -> dict[tuple[FunctionId, str], tuple[int, float]]:
+    def counters(
+        self, *, inclusive: bool = False
+    ) -> dict[tuple[FunctionId, str], tuple[int, float]]:
         """Return (calls, exclusive nanoseconds) so far, by function and signature.
 
         Cheap enough to be read between rounds of calls; overloads that were not called
-        are left out.
+        are left out, and calls under way. Empty once the session has stopped.
+
+        Parameters
+        ----------
+        inclusive : bool, optional
+            Nanoseconds with what was called; recursion counts them twice.
 
         Raises
         ------
@@ -551,9 +530,11 @@ class Session:
             The session was not started.
         """
         shared, dispatch, _ = self._parts()
+        if self._state != "running":
+            return {}
         return {
             key: (calls, ticks * shared.ns_per_tick)
-            for key, (calls, ticks) in dispatch.counters().items()
+            for key, (calls, ticks) in dispatch.counters(inclusive=inclusive).items()
         }
 
     def compile_events(self) -> tuple[CompileEvent, ...]:

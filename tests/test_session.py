@@ -600,9 +600,9 @@ def test_calls_can_be_read_while_they_are_counted():
     session = Session()
     session.start()
     increment(1), increment(1), twice(np.ones(3))
-    reading = session.calls_so_far()
+    reading = session.counters(inclusive=True)
     increment(1)
-    later = session.calls_so_far()
+    later = session.counters(inclusive=True)
     session.stop()
     found = {
         (function.qualname, signature): calls
@@ -611,7 +611,7 @@ def test_calls_can_be_read_while_they_are_counted():
     assert found == {("increment", "(int64)"): 2, ("twice", "(float64)"): 1}
     grown = {key: later[key][0] - reading[key][0] for key in later}
     assert sorted(grown.values()) == [0, 1]
-    assert session.calls_so_far() == {}
+    assert session.counters(inclusive=True) == {}
 
 
 def test_events_are_placed_on_the_clock_of_the_process():
