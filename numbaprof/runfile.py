@@ -17,15 +17,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import statistics
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numbaprof.errors import FormatError, SaveError
+from numbaprof.errors import FormatError
 from numbaprof.model import Fingerprint  # noqa: TC001  the reader resolves hints
 from numbaprof.schema import Mismatch, from_plain, to_plain
+from numbaprof.store import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -209,7 +209,6 @@ def save_run(run: RunFile, path: str | PathLike[str]) -> None:
     SaveError
         The file could not be written; an older one of that name is untouched.
     """
-    destination = Path(os.path.realpath(path))
     document = {
         "machine_info": _machine_info(run.head.machine),
         "commit_info": {"id": run.head.commit},
@@ -223,24 +222,7 @@ def save_run(run: RunFile, path: str | PathLike[str]) -> None:
         },
     }
     text = json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
-    temporary = destination.with_name(
-        f".{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    )
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, destination)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise SaveError(
-            error.errno,
-            f"the run could not be written ({error.strerror}); choose a file in a "
-            "folder that exists and that you may write to",
-            os.fspath(path),
-        ) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, text.encode(), what="run")
 
 
 def _without_defaults(value: Any) -> Any:

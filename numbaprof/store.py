@@ -42,6 +42,7 @@ __all__ = [
     "save",
     "save_or_rescue",
     "to_bytes",
+    "write_whole",
 ]
 
 FORMAT_NAME = "numbaprof profile"
@@ -81,9 +82,29 @@ def save(result: ProfileResult, path: str | PathLike[str]) -> None:
     SaveError
         The file could not be written; an older file of that name is untouched.
     """
+    compressed = Path(os.path.realpath(path)).suffix == ".gz"
+    write_whole(path, _content(result, compressed=compressed), what="profile")
+
+
+def write_whole(path: str | PathLike[str], content: bytes, *, what: str) -> None:
+    """Write a file that appears complete or not at all, as :func:`save` has it.
+
+    Parameters
+    ----------
+    path : path-like
+        What is no regular file is written to directly.
+    content : bytes
+        All of it.
+    what : str
+        What it is, for the message: ``the profile could not be written``.
+
+    Raises
+    ------
+    SaveError
+        The file could not be written; an older file of that name is untouched.
+    """
     # Through symbolic links, so that the link survives and not the file behind it.
     destination = Path(os.path.realpath(path))
-    content = _content(result, compressed=destination.suffix == ".gz")
     try:
         if destination.exists() and not stat.S_ISREG(destination.stat().st_mode):
             destination.write_bytes(content)
@@ -92,7 +113,7 @@ def save(result: ProfileResult, path: str | PathLike[str]) -> None:
     except OSError as error:
         raise SaveError(
             error.errno,
-            f"the profile could not be written ({error.strerror}); choose a file in a "
+            f"the {what} could not be written ({error.strerror}); choose a file in a "
             "folder that exists and that you may write to",
             os.fspath(path),
         ) from error
