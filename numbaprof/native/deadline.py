@@ -29,7 +29,7 @@ import llvmlite.ir as ir
 from numbaprof.errors import UnsupportedError
 from numbaprof.native import emit
 
-__all__ = ["Deadline"]
+__all__ = ["Deadline", "SignalEvent"]
 
 PERIOD_NS = 50_000_000
 """Between two of the signals; a pool that ends its workers may wait this long."""
@@ -45,7 +45,7 @@ SIGEV_SIGNAL = 0
 INT = ir.IntType(32)
 
 
-class _SignalEvent(ctypes.Structure):
+class SignalEvent(ctypes.Structure):
     """``struct sigevent`` of 64-bit Linux (``asm-generic/siginfo.h``), 64 bytes."""
 
     _fields_ = (
@@ -137,7 +137,7 @@ class Deadline:
         self._libc.timer_delete(self._state.timer)
 
     def _create_timer(self) -> None:
-        event = _SignalEvent(signo=self._number, notify=SIGEV_SIGNAL)
+        event = SignalEvent(signo=self._number, notify=SIGEV_SIGNAL)
         timer = ctypes.c_void_p()
         failed = self._libc.timer_create(
             time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)

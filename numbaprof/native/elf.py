@@ -289,7 +289,7 @@ def _read_sections(data: bytes | mmap.mmap) -> tuple[int, tuple[Section, ...]]:
     return machine, sections
 
 
-_SYMBOL_ARRAY = np.dtype(
+SYMBOL_ARRAY = np.dtype(
     [
         ("name", "<u4"),
         ("info", "u1"),
@@ -341,7 +341,7 @@ def _find_symbol(
     if at < 0:
         return None
     count = table.size // _SYMBOL.size
-    entries = np.frombuffer(data, _SYMBOL_ARRAY, count, table.offset)
+    entries = np.frombuffer(data, SYMBOL_ARRAY, count, table.offset)
     same = np.flatnonzero(entries["name"] == at + 1 - names.offset)
     defined = [int(i) for i in same if entries["section"][i] != SHN_UNDEF]
     # A view of the file would keep it from being unmapped.

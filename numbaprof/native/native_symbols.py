@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from numbaprof.errors import UnsupportedError
-from numbaprof.native.elf import Elf, SectionType
+from numbaprof.native.elf import STT_FUNC, SYMBOL_ARRAY, Elf, SectionType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,18 +28,7 @@ __all__ = ["LibraryKind", "NativeSymbols", "kind_of_library", "short_name"]
 LibraryKind = Literal["python", "compiler", "system", "native"]
 """The interpreter, LLVM, what everybody calls (libc, libm, ...), and all else."""
 
-STT_FUNC = 2
 STT_GNU_IFUNC = 10
-_SYMBOL = np.dtype(
-    [
-        ("name", "<u4"),
-        ("info", "u1"),
-        ("other", "u1"),
-        ("section", "<u2"),
-        ("value", "<u8"),
-        ("size", "<u8"),
-    ]
-)
 _SYSTEM = frozenset(
     {"libc", "libm", "libpthread", "libdl", "librt", "libgcc_s", "libstdc++", "vdso"}
 )
@@ -180,7 +169,7 @@ def _read_table(path: str, low: int) -> _Table | None:
             for section in elf.sections:
                 if section.type == kind:
                     names = elf.content(elf.sections[section.link])
-                    symbols = np.frombuffer(elf.content(section), _SYMBOL)
+                    symbols = np.frombuffer(elf.content(section), SYMBOL_ARRAY)
                     return _Table(path, low - _first_address(data), symbols, names)
     except (OSError, UnsupportedError, ValueError, IndexError):
         return None  # Removed or replaced since it was loaded: no names.

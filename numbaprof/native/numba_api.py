@@ -207,19 +207,23 @@ BIRTHPLACES = Birthplaces(
 # -- what is alive --------------------------------------------------------------------
 
 
-def live_dispatchers() -> list[Any]:
-    """Return every dispatcher object alive, of all kinds.
+def _finalized() -> Iterator[tuple[Any, Any]]:
+    """Yield (finalizer, dispatcher) of all that are alive, of all kinds.
 
     Each registers a ``weakref.finalize``; reading that registry takes 0.3 ms where a
     walk over ``gc.get_objects()`` takes 150 ms and sees nothing after ``gc.freeze()``.
     """
-    found = []
-    for info in list(weakref.finalize._registry.values()):  # type: ignore[attr-defined]
+    registry: dict[Any, Any] = weakref.finalize._registry  # type: ignore[attr-defined]
+    for finalizer, info in list(registry.items()):
         if getattr(info.func, "__qualname__", "") == _FINALIZER:
             dispatcher = info.weakref()
             if dispatcher is not None:
-                found.append(dispatcher)
-    return found
+                yield finalizer, dispatcher
+
+
+def live_dispatchers() -> list[Any]:
+    """Return every dispatcher object alive, of all kinds."""
+    return [dispatcher for _, dispatcher in _finalized()]
 
 
 def forget_dispatcher(thing: Any) -> None:
@@ -228,11 +232,8 @@ def forget_dispatcher(thing: Any) -> None:
     What its finalizer would do, now: its overloads leave the target context, and
     :func:`live_dispatchers` does not return it.
     """
-    for finalizer, info in list(weakref.finalize._registry.items()):  # type: ignore[attr-defined]
-        if (
-            getattr(info.func, "__qualname__", "") == _FINALIZER
-            and info.weakref() is thing
-        ):
+    for finalizer, dispatcher in _finalized():
+        if dispatcher is thing:
             finalizer()
 
 

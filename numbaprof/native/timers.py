@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numbaprof.errors import AttachError, UnsupportedError
+from numbaprof.native.deadline import SignalEvent
 from numbaprof.native.signals import MAX_DESCRIPTORS, SignalCode
 
 if TYPE_CHECKING:
@@ -228,17 +229,6 @@ def _sigaction(new: _Action | None, old: _Action | None) -> None:
 # -- the process's CPU clock -----------------------------------------------------------
 
 
-class _SignalEvent(ctypes.Structure):
-    """``struct sigevent`` of 64-bit Linux (``asm-generic/siginfo.h``), 64 bytes."""
-
-    _fields_ = (
-        ("value", ctypes.c_uint64),
-        ("signo", ctypes.c_int),
-        ("notify", ctypes.c_int),
-        ("unused", ctypes.c_uint8 * 48),
-    )
-
-
 class CpuTimer:
     """A POSIX timer on the CPU clock of the process.
 
@@ -265,7 +255,7 @@ class CpuTimer:
                 "the main thread"
             )
         self._libc = _timer_library()
-        event = _SignalEvent(value=value, signo=int(signal.SIGPROF), notify=0)
+        event = SignalEvent(value=value, signo=int(signal.SIGPROF), notify=0)
         timer = ctypes.c_void_p()
         clock = time.CLOCK_PROCESS_CPUTIME_ID
         if self._libc.timer_create(clock, ctypes.byref(event), ctypes.byref(timer)):
