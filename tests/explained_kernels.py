@@ -17,7 +17,7 @@ def doubled(x):
 @njit
 def vector(a, b):
     """Become vector code, a callee inlined."""
-    unused = 3  # noqa: F841
+    unused = 3  # noqa: F841  a line that no code is left of
     for i in range(a.shape[0]):
         b[i] = doubled(a[i])
 

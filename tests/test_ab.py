@@ -85,6 +85,17 @@ def git(*arguments, cwd):
     )
 
 
+def worktrees(folder):
+    """Return what git lists, a line per worktree."""
+    return subprocess.run(
+        ["git", "worktree", "list"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Work in an empty folder."""
@@ -156,14 +167,7 @@ def test_newcomer_compares_work_with_the_last_commit(capsys, here, arguments):
     assert double.base_calls == double.head_calls == 1
     assert double.base_compile_ns > 1e6
     assert "kernels.total" in out
-    listed = subprocess.run(
-        ["git", "worktree", "list"],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert listed.stdout.count("\n") == 1
+    assert worktrees(here).count("\n") == 1
     assert {path.name for path in here.iterdir()} == {
         ".git", "kernels.py", "test_kernels.py", "numbaprof-ab.json"
     }  # fmt: skip
@@ -300,14 +304,7 @@ def test_interrupt_keeps_what_was_measured(here):
     assert process.returncode == 2
     assert "interrupted: 1 of 2 sessions made; kept in numbaprof-ab.json" in err
     assert not any(child.is_running() for child in children)
-    listed = subprocess.run(
-        ["git", "worktree", "list"],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert listed.stdout.count("\n") == 1
+    assert worktrees(here).count("\n") == 1
     run = load_run("numbaprof-ab.json")
     assert (run.sessions, run.stopped) == (1, "it was interrupted")
     flag.unlink()

@@ -11,14 +11,6 @@ from hypothesis import strategies as st
 from numbaprof.intervals import Z_95, samples_for, wilson
 
 
-@given(st.none())
-def start_hypothesis(_):
-    """Let Hypothesis register its gc callback, which it keeps from first use on."""
-
-
-start_hypothesis()
-
-
 @pytest.mark.parametrize(
     ("part", "whole", "expected"),
     # R: binom::binom.wilson; the same in Brown, Cai, DasGupta (2001), table of CIs.

@@ -68,6 +68,7 @@ ROOMS = {
         "line_page",
         "line_report",
         "line_table",
+        "markup",
         "merging",
         "overload_table",
         "page",

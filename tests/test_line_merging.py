@@ -20,14 +20,6 @@ from numbaprof.model import LineFacts
 SITES = [make_line_site(line, signature=s) for line in (1, 2) for s in ("(a)", "(b)")]
 
 
-@given(st.none())
-def start_hypothesis(_):
-    """Let Hypothesis register its gc callback, which it keeps from first use on."""
-
-
-start_hypothesis()
-
-
 @st.composite
 def results(draw):
     """Draw a sampled profile of a process of its own."""

@@ -30,14 +30,6 @@ SITES = (KERNEL_LINE, OTHER_LINE, HELPER_LINE, NUMBA_LINE)
 KERNEL, OTHER, IN_HELPER, IN_NUMBA = range(4)
 
 
-@given(st.none())
-def start_hypothesis(_):
-    """Let Hypothesis register its gc callback, which it keeps from first use on."""
-
-
-start_hypothesis()
-
-
 def sampled(*stacks, **changes):
     """Build a profile of one process with these stacks."""
     fields = {

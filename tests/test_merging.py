@@ -50,14 +50,6 @@ FUNCTIONS = [
 REASONS = st.sampled_from(["", "inlined", "called from compiled code", "a; b"])
 
 
-@given(st.none())
-def start_hypothesis(_):
-    """Let Hypothesis register its gc callback, which it keeps from first use on."""
-
-
-start_hypothesis()
-
-
 @st.composite
 def overloads(draw):
     """Draw an overload whose own figures agree."""
