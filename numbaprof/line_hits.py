@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from numbaprof.errors import TargetError, UnsupportedError
+from numbaprof.line_resolution import source_line
 from numbaprof.model import LineFacts, LineSite
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def add_hits(result: ProfileResult, run: CountedRun) -> ProfileResult:
             for line, hits in overload.lines.items():
                 site = LineSite(overload.function, overload.signature, line)
                 at = sites.setdefault(site, len(sites))
-                fact = facts.get(at) or LineFacts(at, source=_source_line(site))
+                fact = facts.get(at) or LineFacts(at, source=source_line(site))
                 facts[at] = replace(fact, hits=(fact.hits or 0) + hits)
     elif run.function is not None:
         site = LineSite(run.function, _signature_of(result, run.function), 0)
@@ -102,8 +102,3 @@ def _signature_of(result: ProfileResult, function: FunctionId) -> str:
         if site.function == function:
             return site.signature
     return ""
-
-
-def _source_line(site: LineSite) -> str:
-    text = linecache.getline(site.file or site.function.file, site.line)
-    return text.rstrip("\r\n").expandtabs()

@@ -8,7 +8,6 @@ the measuring is over.
 
 from __future__ import annotations
 
-import linecache
 import math
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from numbaprof.line_resolution import (
     Owners,
     PhysicalFrame,
     SourceRange,
+    source_line,
 )
 from numbaprof.model import (
     BackendInfo,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from numbaprof.dispatch_hook import DispatchHook
     from numbaprof.evidence import OverloadEvidence
+    from numbaprof.model import SampleBin
     from numbaprof.native.objcode import JitObject, Objects
     from numbaprof.sampler import RawSamples, ResolvedStack
 
@@ -331,8 +332,11 @@ class _Code:
     def _defined_with(self, name: str) -> tuple[str, ...]:
         """Return the symbols of all objects that a function was linked into.
 
-        The body of a ``prange`` loop is linked into the overload it is of.
+        Of the body of a ``prange`` loop only, which is linked into the overload it is
+        of: all symbols of all objects are read for it.
         """
+        if not numba_api.is_loop_body(name):
+            return ()
         if self._definers is None:
             self._definers = _symbols_together(self._objects)
         return self._definers.get(name, ())
@@ -371,11 +375,11 @@ def _owners(dispatch: DispatchHook) -> Owners:
 
 def _added(stacks: Iterable[SampledStack]) -> tuple[SampledStack, ...]:
     """Add up stacks that became equal."""
-    counts: Counter[tuple[str, str, tuple[int, ...], str]] = Counter()
+    counts: Counter[tuple[SampleBin, str, tuple[int, ...], str]] = Counter()
     for stack in stacks:
         counts[stack.bin, stack.thread, stack.frames, stack.callee] += stack.count
     return tuple(
-        SampledStack(count, bin_, thread, frames=frames, callee=callee)  # type: ignore[arg-type] # The bins that went in.
+        SampledStack(count, bin_, thread, frames=frames, callee=callee)
         for (bin_, thread, frames, callee), count in counts.most_common()
     )
 
@@ -428,7 +432,7 @@ def _lines_of(
 
 
 def _fact(place: int, site: LineSite, evidence: OverloadEvidence | None) -> LineFacts:
-    source = _source_line(site)
+    source = source_line(site)
     if evidence is None or evidence.reason or site.file:
         return LineFacts(place, source=source)
     counts = {line.line: line.total for line in evidence.lines}
@@ -448,9 +452,3 @@ def _fact(place: int, site: LineSite, evidence: OverloadEvidence | None) -> Line
 
 def _plain(site: LineSite) -> LineSite:
     return LineSite(site.function, site.signature, site.line, site.file)
-
-
-def _source_line(site: LineSite) -> str:
-    """Return the text of a line; "" where the source is not to be had."""
-    text = linecache.getline(site.file or site.function.file, site.line)
-    return text.rstrip("\r\n").expandtabs()

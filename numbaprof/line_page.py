@@ -7,18 +7,18 @@ forbids styles on elements.
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from numbaprof.analysis import display_names
 from numbaprof.layout import to_text
 from numbaprof.line_report import (
-    HOT,
-    WARM,
     describe_table,
+    figures_of,
+    heat_of,
     notes_on,
-    number_line,
     render_line_account,
+    source_of,
+    title_of,
 )
 from numbaprof.line_table import (
     FunctionLines,
@@ -26,6 +26,7 @@ from numbaprof.line_table import (
     account_samples,
     build_line_tables,
 )
+from numbaprof.markup import escape_text
 from numbaprof.wording import format_count, format_duration, format_share
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def render_line_section(result: ProfileResult) -> str:
     account = account_samples(result)
     tables = build_line_tables(result)
     lines = render_line_account(result, 1_000_000)
-    how = "".join(f"<p>{_text(to_text([line]).strip())}</p>" for line in lines)
+    how = "".join(f"<p>{escape_text(to_text([line]).strip())}</p>" for line in lines)
     body = "".join(
         _render_table(table, account, names, is_open=not at)
         for at, table in enumerate(tables[:FUNCTIONS_SHOWN])
@@ -64,11 +65,6 @@ def render_line_section(result: ProfileResult) -> str:
     )
 
 
-def _text(text: str) -> str:
-    """Escape text; half characters become ``?``."""
-    return escape(text.encode("utf-8", "replace").decode())
-
-
 def _render_table(
     table: FunctionLines,
     account: SampleAccount,
@@ -76,14 +72,14 @@ def _render_table(
     *,
     is_open: bool,
 ) -> str:
-    name = names.get(table.function, table.function.qualname)
-    label = name + (table.signature or " (any of its signatures)")
-    about = "".join(f"<p>{_text(line)}</p>" for line in describe_table(table, account))
-    head = "".join(f"<th>{title}</th>" for title in TITLES)
+    lines = describe_table(table, account)
+    about = "".join(f"<p>{escape_text(line)}</p>" for line in lines)
+    title = escape_text(title_of(table, names))
+    head = "".join(f"<th>{text}</th>" for text in TITLES)
     rows = "".join(_render_row(row) for row in table.rows)
     share = format_share(table.time_ns, account.sampled_ns)
     return (
-        f"<details{' open' if is_open else ''}><summary><code>{_text(label)}</code> "
+        f"<details{' open' if is_open else ''}><summary><code>{title}</code> "
         f"<b>{format_duration(table.time_ns)}</b> <span>{share}</span></summary>"
         f'<div class="fine">{about}</div><div class="scroll"><table><thead><tr>{head}'
         f"</tr></thead><tbody>{rows}</tbody></table></div></details>"
@@ -91,19 +87,8 @@ def _render_table(
 
 
 def _render_row(row: LineRow) -> str:
-    heat = "hot" if row.share >= HOT else "warm" if row.share >= WARM else ""
-    sampled = bool(row.samples)
-    per_hit = format_duration(row.time_ns / row.hits) if sampled and row.hits else ""
-    cells = (
-        number_line(row),
-        "" if row.hits is None else format_count(row.hits),
-        format_duration(row.time_ns) if sampled else "",
-        format_duration((row.high_ns - row.low_ns) / 2) if sampled else "",
-        per_hit,
-        format_share(row.share, 1.0) if sampled else "",
-    )
-    source = row.source if row.line else "(somewhere in the function)"
-    notes = "".join(f"<small>{_text(note)}</small>" for note in notes_on(row))
-    figures = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
-    shown = f'<td class="name"><code>{_text(source)}</code>{notes}</td>'
-    return f'<tr class="{heat}">{figures}{shown}</tr>'
+    notes = "".join(f"<small>{escape_text(note)}</small>" for note in notes_on(row))
+    figures = "".join(f"<td>{escape_text(cell)}</td>" for cell in figures_of(row))
+    source = escape_text(source_of(row))
+    shown = f'<td class="name"><code>{source}</code>{notes}</td>'
+    return f'<tr class="{heat_of(row)}">{figures}{shown}</tr>'

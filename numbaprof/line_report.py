@@ -7,7 +7,7 @@ one figure without a word: ``Per Hit`` is headed as sampled, too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from numbaprof.analysis import display_names
 from numbaprof.intervals import samples_for
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from numbaprof.model import FunctionId, ProfileResult, SamplingInfo
 
 __all__ = [
-    "HOT",
-    "WARM",
+    "LineFigures",
     "describe_table",
+    "figures_of",
+    "heat_of",
     "notes_on",
-    "number_line",
     "render_line_account",
     "render_lines",
+    "source_of",
+    "title_of",
 ]
 
 HOT, WARM = 0.25, 0.05
@@ -62,6 +64,18 @@ BIN_NAMES = {
     "unresolved": "unresolved",
 }
 """Where a sample ended, in words; as in ``docs/columns.md``."""
+
+
+class LineFigures(NamedTuple):
+    """The figures of one line as text, in the order of the columns."""
+
+    number: str
+    hits: str
+    time: str
+    margin: str
+    """Half the width of the 95 % interval."""
+    per_hit: str
+    share: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +171,16 @@ def _render_table(
     names: Mapping[FunctionId, str],
     width: int,
 ) -> Iterator[Line]:
-    name = names.get(table.function, table.function.qualname)
-    signature = table.signature or " (any of its signatures)"
-    yield from paragraph(f"{name}{signature}", width, style="name")
+    yield from paragraph(title_of(table, names), width, style="name")
     for text in describe_table(table, account):
         yield from paragraph(text, width, indent=2)
     yield from _render_rows(table.rows, width)
+
+
+def title_of(table: FunctionLines, names: Mapping[FunctionId, str]) -> str:
+    """Name the overload that a table is of."""
+    name = names.get(table.function, table.function.qualname)
+    return name + (table.signature or " (any of its signatures)")
 
 
 def describe_table(table: FunctionLines, account: SampleAccount) -> Iterator[str]:
@@ -212,9 +230,9 @@ def _render_rows(rows: Sequence[LineRow], width: int) -> Iterator[Line]:
             folded = True
             continue
         folded = False
-        style = "hot" if row.share >= HOT else "warm" if row.share >= WARM else ""
+        style = heat_of(row)
         figures = "".join(format(c.cells[at], f">{c.width}") + GAP for c in columns)
-        yield ((figures, style), (_cut(_text_of(row)[margin:], room), style))
+        yield ((figures, style), (_cut(source_of(row)[margin:], room), style))
         for note in notes_on(row):
             indent = " " * (left + len(row.source) - len(row.source.lstrip()) - margin)
             yield ((_cut(f"{indent}└ {note}", width), "dim"),)
@@ -231,24 +249,38 @@ def _is_shown(rows: Sequence[LineRow], at: int) -> bool:
 
 
 def _columns(rows: Sequence[LineRow]) -> list[_Column]:
-    def cells(write: object) -> tuple[str, ...]:
-        return tuple(write(row) if row.samples else "" for row in rows)  # type: ignore[operator]
-
-    found = [_Column("Line #", tuple(number_line(row) for row in rows))]
-    if any(row.hits is not None for row in rows):
-        hits = ("" if row.hits is None else format_count(row.hits) for row in rows)
-        found.append(_Column("Hits", tuple(hits)))
-    found += [
-        _Column("Time", cells(lambda row: format_duration(row.time_ns))),
-        _Column("±", cells(_half)),
-    ]
-    if any(row.hits and row.samples for row in rows):
-        found.append(_Column("Per Hit", cells(_per_hit)))
-    found.append(_Column("% Time", cells(lambda row: format_share(row.share, 1.0))))
+    """Build the columns that say anything; hits are counted on request only."""
+    figures = [figures_of(row) for row in rows]
+    numbers, hits, times, margins, per_hits, shares = zip(*figures, strict=True)
+    found = [_Column("Line #", numbers)]
+    if any(hits):
+        found.append(_Column("Hits", hits))
+    found += [_Column("Time", times), _Column("±", margins)]
+    if any(per_hits):
+        found.append(_Column("Per Hit", per_hits))
+    found.append(_Column("% Time", shares))
     return found
 
 
-def number_line(row: LineRow) -> str:
+def figures_of(row: LineRow) -> LineFigures:
+    """Write the figures of a line; what was not sampled or counted is empty."""
+    sampled = row.samples > 0
+    return LineFigures(
+        number=_number(row),
+        hits="" if row.hits is None else format_count(row.hits),
+        time=format_duration(row.time_ns) if sampled else "",
+        margin=_half(row) if sampled else "",
+        per_hit=format_duration(row.time_ns / row.hits) if sampled and row.hits else "",
+        share=format_share(row.share, 1.0) if sampled else "",
+    )
+
+
+def heat_of(row: LineRow) -> str:
+    """Tell whether a line is ``hot``, ``warm``, or neither ("")."""
+    return "hot" if row.share >= HOT else "warm" if row.share >= WARM else ""
+
+
+def _number(row: LineRow) -> str:
     """Write where a line is: its number, with the file if it is another one."""
     if not row.line:
         return "?"
@@ -256,14 +288,9 @@ def number_line(row: LineRow) -> str:
     return f"{row.file.rpartition('/')[2]}:{row.line}" if other else str(row.line)
 
 
-def _per_hit(row: LineRow) -> str:
-    return format_duration(row.time_ns / row.hits) if row.hits else ""
-
-
-def _text_of(row: LineRow) -> str:
-    if row.line:
-        return row.source
-    return "(somewhere in the function)"
+def source_of(row: LineRow) -> str:
+    """Return the text of a line, or what stands for it."""
+    return row.source if row.line else "(somewhere in the function)"
 
 
 def _cut(text: str, room: int) -> str:

@@ -15,6 +15,7 @@ Whose line it is
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +34,7 @@ __all__ = [
     "PhysicalFrame",
     "ResolvedStack",
     "SourceRange",
+    "source_line",
 ]
 
 _WRAPPERS = (
@@ -152,6 +154,12 @@ class Owners:
                 return signature
         signatures = self._signatures.get(function, set())
         return next(iter(signatures)) if len(signatures) == 1 else ""
+
+
+def source_line(site: LineSite) -> str:
+    """Return the text of a line; "" where the source is not to be had."""
+    text = linecache.getline(site.file or site.function.file, site.line)
+    return text.rstrip("\r\n").expandtabs()
 
 
 class LineResolver:

@@ -13,7 +13,6 @@ import base64
 import hashlib
 import re
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from numbaprof.analysis import display_names, find, summarize
 from numbaprof.icicle import KINDS
 from numbaprof.layout import to_text
 from numbaprof.line_page import render_line_section
+from numbaprof.markup import escape_text
 from numbaprof.page_data import PageOptions, collect, to_json
 from numbaprof.report import state_lead
 from numbaprof.sections import describe_remainders, render_header, render_losses
@@ -73,9 +73,9 @@ def _parts(result: ProfileResult, options: PageOptions) -> dict[str, str]:
         "style": style,
         "script": script,
         "data": to_json(collect(result, options)),
-        "title": _text(f"{_name_program(result)} · numbaprof"),
-        "command": _text(command or "no command line"),
-        "verdict": "".join(f"<p>{_text(line)}</p>" for line in verdict),
+        "title": escape_text(f"{_name_program(result)} · numbaprof"),
+        "command": escape_text(command or "no command line"),
+        "verdict": "".join(f"<p>{escape_text(line)}</p>" for line in verdict),
         "bar": _render_bar(summary),
         "split": _render_split(summary),
         "remainders": _paragraphs(describe_remainders(summary)),
@@ -114,17 +114,12 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _text(text: str) -> str:
-    """Escape text for an element or attribute; half characters become ``?``."""
-    return escape(text.encode("utf-8", "replace").decode())
-
-
 def _line(line: Any) -> str:
     return to_text([line]).strip()
 
 
 def _paragraphs(lines: Iterable[str]) -> str:
-    return "".join(f"<p>{_text(line)}</p>" for line in lines)
+    return "".join(f"<p>{escape_text(line)}</p>" for line in lines)
 
 
 def _split(summary: Summary) -> list[tuple[str, str, int]]:
@@ -162,7 +157,7 @@ def _render_bar(summary: Summary) -> str:
 
 def _render_split(summary: Summary) -> str:
     return "".join(
-        f'<li><i class="k-{kind}"></i>{_text(name)}'
+        f'<li><i class="k-{kind}"></i>{escape_text(name)}'
         f"<b>{format_duration(max(0, duration_ns))}</b>"
         f"<span>{format_share(duration_ns, summary.wall_ns)}</span></li>"
         for kind, name, duration_ns in _split(summary)
@@ -186,7 +181,7 @@ def _render_findings(result: ProfileResult) -> str:
 def _render_finding(finding: Finding, name: str) -> str:
     advice = f"try: {finding.try_}" if finding.try_ else "nothing to repair"
     cost = format_duration(finding.cost_s * 1e9) if finding.cost_s else ""
-    search = _text(name)
+    search = escape_text(name)
     button = (
         f'<button type="button" data-find="{search}" title="find {search}">'
         f"{search}</button>"
@@ -194,7 +189,7 @@ def _render_finding(finding: Finding, name: str) -> str:
         else ""
     )
     return (
-        f"<li><p><span>{_text(finding.message)}.</span><b>{cost}</b></p>"
-        f"<p>→ {_text(advice)}</p>"
-        f"<p><code>{_text(finding.slug)}</code>{button}</p></li>"
+        f"<li><p><span>{escape_text(finding.message)}.</span><b>{cost}</b></p>"
+        f"<p>→ {escape_text(advice)}</p>"
+        f"<p><code>{escape_text(finding.slug)}</code>{button}</p></li>"
     )

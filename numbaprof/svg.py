@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from numbaprof.analysis import summarize
 from numbaprof.icicle import KINDS, Box, build
+from numbaprof.markup import escape_text
 from numbaprof.report import state_lead
 from numbaprof.wording import format_duration, format_share, plural
 
@@ -96,12 +97,12 @@ def _draw(box: Box, kind: str, left: float, width: float, row: int, whole: Box) 
     shown = _cut(label, int((width - 6) / LETTER))
     text = (
         f'<text x="{left + 4:.1f}" y="{top + 14}" {_FONT} fill="#1a2027">'
-        f"{_escape(shown)}</text>"
+        f"{escape_text(shown)}</text>"
         if shown
         else ""
     )
     return (
-        f"<g><title>{_escape(tip)}</title>"
+        f"<g><title>{escape_text(tip)}</title>"
         f'<rect x="{left:.1f}" y="{top}" width="{max(0.5, width - 1):.1f}" '
         f'height="{ROW - 1}" rx="2" fill="{KINDS[kind].light}"/>{text}</g>'
     )
@@ -111,7 +112,3 @@ def _cut(text: str, letters: int) -> str:
     if len(text) <= letters:
         return text
     return text[: letters - 1] + "…" if letters >= 4 else ""
-
-
-def _escape(text: str) -> str:
-    return escape(text.encode("utf-8", "replace").decode())

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["collect", "collect_overload", "dispatchers_in", "why_not_explainable"]
 
-GENERATED = "__numba_parfor_gufunc"
-"""In the symbols of a parallel region's code, which is a function of its own."""
 PASSES = (*remarks.PASSES, "licm")
 """What LLVM is asked for; the last one moves code out of loops."""
 WRAPPERS = ("_ZN7cpython", "cfunc.", "NRT_", "__gufunc__", ".kernel", "wrapper")
@@ -351,7 +349,7 @@ def _may_be_part(symbol: str, kernel: str) -> bool:
     """
     if symbol.startswith(WRAPPERS):
         return False
-    return bool(kernel) or GENERATED in symbol
+    return bool(kernel) or numba_api.is_loop_body(symbol)
 
 
 def _segment_at(segments: list[Any], address: int) -> Any:
